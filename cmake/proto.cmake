@@ -1,0 +1,22 @@
+# Messages: src/proto/*.proto through protoc-c into the build folder; included as "proto/NAME.pb-c.h".
+find_program(PROTOC_C protoc-c REQUIRED)
+file(GLOB protos CONFIGURE_DEPENDS src/proto/*.proto)
+set(proto_out ${CMAKE_BINARY_DIR}/generated)
+file(MAKE_DIRECTORY ${proto_out}/proto)
+set(proto_sources)
+foreach(proto ${protos})
+  get_filename_component(stem ${proto} NAME_WE)
+  set(out ${proto_out}/proto/${stem}.pb-c)
+  add_custom_command(OUTPUT ${out}.c ${out}.h
+    COMMAND ${PROTOC_C} --c_out=${proto_out} -I ${CMAKE_SOURCE_DIR}/src proto/${stem}.proto
+    DEPENDS ${protos} VERBATIM)
+  list(APPEND proto_sources ${out}.c)
+endforeach()
+if(proto_sources)
+  add_library(td_messages STATIC ${proto_sources})
+  target_include_directories(td_messages PUBLIC ${proto_out})
+  target_link_libraries(td_messages PUBLIC protobuf-c)
+  target_compile_options(td_messages PRIVATE -w)
+else()
+  add_library(td_messages INTERFACE)
+endif()
