@@ -1,0 +1,226 @@
+#include "runtime/function_runtime.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "framework/device.h"
+#include "framework/rendezvous.h"
+#include "runtime/executor.h"
+#include "runtime/function_body.h"
+#include "runtime/local_rendezvous.h"
+#include "runtime/program_internal.h"
+
+enum { MAX_FUNCTIONS = 1 << 20, MAX_CALLS = 100000, MAX_COMPILE_DEPTH = 64 };
+
+typedef struct instance {
+  td_str key;
+  const Pb__FunctionDef *def; /* the library's */
+  Pb__NameAttrList *call;     /* own copy */
+  td_device *device;          /* retained */
+  /* guarded by compile_lock until state is READY or FAILED (release), then immutable */
+  _Atomic int state;
+  td_program *program;
+  td_status error;
+} instance;
+enum { NEW, COMPILING, READY, FAILED };
+
+typedef struct runtime {
+  td_function_runtime base;
+  td_library *library;
+  char *session;
+  pthread_mutex_t compile_lock; /* recursive: compiling a function instantiates those it calls */
+  int compile_depth;            /* guarded by compile_lock */
+  pthread_mutex_t lock;         /* taken inside compile_lock */
+  td_map by_key;                /* guarded by lock, as are: */
+  instance **instances;
+  size_t count, capacity;
+  atomic_int calls; /* in progress; relaxed: a cap need not be exact */
+} runtime;
+
+/* ---- instances ---- */
+
+static int by_key(const void *a, const void *b) {
+  return strcmp((*(Pb__AttrEntry *const *)a)->key, (*(Pb__AttrEntry *const *)b)->key);
+}
+
+/* Device and packed message, with the attributes in order. */
+static td_status make_key(const Pb__NameAttrList *function, const td_device *device, td_strbuf *out) {
+  Pb__NameAttrList sorted = *function;
+  sorted.attr = td_new_array(Pb__AttrEntry *, function->n_attr);
+  for (size_t i = 0; i < function->n_attr; i++) sorted.attr[i] = function->attr[i];
+  if (function->n_attr > 1) qsort(sorted.attr, function->n_attr, sizeof *sorted.attr, by_key);
+  size_t size = pb__name_attr_list__get_packed_size(&sorted);
+  uint8_t *bytes = td_try_malloc(size);
+  if (bytes) {
+    td_strbuf_printf(out, "%s;", device->name);
+    td_strbuf_append(out, td_str_n(bytes, pb__name_attr_list__pack(&sorted, bytes)));
+  }
+  td_free(bytes);
+  td_free(sorted.attr);
+  return bytes ? TD_STATUS_OK : td_resource_exhausted("No memory for a function's attributes of %zu bytes", size);
+}
+
+static void instance_free(instance *i) {
+  td_program_release(i->program);
+  td_status_free(i->error);
+  if (i->call) pb__name_attr_list__free_unpacked(i->call, NULL);
+  td_device_release(i->device);
+  td_free((char *)i->key.data);
+  td_free(i);
+}
+
+/* The instance of a key, made if there is none yet. Takes the key over. */
+static td_status find_or_add(runtime *r, td_strbuf *key, const Pb__FunctionDef *def, td_device *device, instance **out,
+                             td_function_handle *handle) {
+  td_status s = TD_STATUS_OK;
+  pthread_mutex_lock(&r->lock);
+  uintptr_t at = (uintptr_t)td_map_get(&r->by_key, td_strbuf_view(key)); /* handle; 0: none */
+  if (!at && r->count >= MAX_FUNCTIONS) {
+    s = td_resource_exhausted("More than %d functions are instantiated", MAX_FUNCTIONS);
+  } else if (!at) {
+    size_t head = strlen(device->name) + 1;
+    Pb__NameAttrList *copy = pb__name_attr_list__unpack(NULL, key->size - head, (uint8_t *)key->data + head);
+    if (copy) {
+      instance *i = td_new(instance);
+      size_t size = key->size;
+      i->key = (td_str){td_strbuf_take(key), size};
+      i->def = def;
+      i->call = copy;
+      i->device = td_device_retain(device);
+      TD_GROW(r->instances, r->count, r->capacity);
+      r->instances[r->count++] = i;
+      at = r->count;
+      td_map_put(&r->by_key, i->key, (void *)at);
+    } else {
+      s = td_resource_exhausted("No memory for a function's attributes of %zu bytes", key->size);
+    }
+  }
+  if (!s) {
+    *out = r->instances[at - 1];
+    *handle = at;
+  }
+  pthread_mutex_unlock(&r->lock);
+  return s;
+}
+
+static td_status compile(runtime *r, instance *i) {
+  td_graph *g;
+  TD_TRY(td_function_body_create(r->library, i->def, i->call, &g));
+  td_program_options o = {.device = i->device, .functions = &r->base, .session = td_str_of(r->session)};
+  td_status s = td_program_create_for(g, &o, td_str_of(i->def->signature->name), &i->program);
+  td_graph_release(g);
+  return s;
+}
+
+/* Compiles it unless that has been or is being done; when a graph is made, not if functions nest too deeply. */
+static td_status ensure_compiled(runtime *r, instance *i, bool at_run) {
+  /* acquire: pairs with the release below */
+  int state = atomic_load_explicit(&i->state, memory_order_acquire);
+  if (state < READY) {
+    pthread_mutex_lock(&r->compile_lock);
+    state = atomic_load_explicit(&i->state, memory_order_relaxed);
+    if (state == NEW && (at_run || r->compile_depth < MAX_COMPILE_DEPTH)) {
+      atomic_store_explicit(&i->state, COMPILING, memory_order_relaxed);
+      int outer = r->compile_depth;
+      r->compile_depth++;
+      i->error = compile(r, i);
+      r->compile_depth = outer;
+      state = i->error ? FAILED : READY;
+      atomic_store_explicit(&i->state, state, memory_order_release);
+    }
+    pthread_mutex_unlock(&r->compile_lock);
+  }
+  return state == FAILED ? td_status_retain(i->error) : TD_STATUS_OK;
+}
+
+static td_status instantiate(td_function_runtime *base, const Pb__NameAttrList *function, td_device *device,
+                             td_function_handle *out) {
+  runtime *r = (runtime *)base;
+  const Pb__FunctionDef *def = td_library_find(r->library, td_str_of(function->name));
+  if (!def) return td_not_found("Function %s is not defined.", function->name);
+  if (!def->signature) return td_invalid_argument("Function %s has no signature", function->name);
+  td_strbuf key = {0};
+  instance *i;
+  td_status s = make_key(function, device, &key);
+  if (!s) s = find_or_add(r, &key, def, device, &i, out);
+  td_strbuf_deinit(&key);
+  return s ? s : ensure_compiled(r, i, false);
+}
+
+/* ---- calls ---- */
+
+typedef struct running {
+  runtime *r;
+  td_function_call *call;
+  td_step step;
+} running;
+
+static void call_ended(void *arg, td_status status, td_tensor **results, int count) {
+  running *c = arg;
+  td_function_call *call = c->call;
+  td_rendezvous_release(c->step.rendezvous);
+  atomic_fetch_sub_explicit(&c->r->calls, 1, memory_order_relaxed);
+  td_free(c);
+  call->done(call, status, results, count);
+}
+
+static void run(td_function_runtime *base, td_function_call *call) {
+  runtime *r = (runtime *)base;
+  pthread_mutex_lock(&r->lock);
+  instance *i = call->function && call->function <= r->count ? r->instances[call->function - 1] : NULL;
+  pthread_mutex_unlock(&r->lock);
+  td_status s = i ? ensure_compiled(r, i, true)
+                  : td_internal("There is no function of handle %llu", (unsigned long long)call->function);
+  if (!s && atomic_fetch_add_explicit(&r->calls, 1, memory_order_relaxed) >= MAX_CALLS) {
+    atomic_fetch_sub_explicit(&r->calls, 1, memory_order_relaxed);
+    s = td_resource_exhausted("More than %d function calls are in progress at once, in function %s", MAX_CALLS,
+                              i->def->signature->name);
+  }
+  if (!s && !i->program) { /* its own thread is compiling it: only while a kernel is being created */
+    atomic_fetch_sub_explicit(&r->calls, 1, memory_order_relaxed);
+    s = td_internal("Function %s is called while it is being compiled", i->def->signature->name);
+  }
+  if (s) {
+    call->done(call, s, NULL, 0);
+    return;
+  }
+  running *c = td_new(running);
+  c->r = r;
+  c->call = call;
+  c->step = *call->step;
+  c->step.functions = base;
+  c->step.rendezvous = i->program->has_transfers ? td_local_rendezvous_create() : NULL;
+  td_run_options o = {.step = &c->step, .args = call->args, .arg_count = call->arg_count, .done = call_ended, .arg = c};
+  td_executor_run(i->program, &o);
+}
+
+td_function_runtime *td_function_runtime_create(td_library *library, td_str session) {
+  static const td_function_runtime_ops ops = {.instantiate = instantiate, .run = run};
+  runtime *r = td_new(runtime);
+  r->base.ops = &ops;
+  r->library = library ? td_library_retain(library) : td_library_create();
+  r->session = td_strndup(session.data ? session.data : "", session.size);
+  pthread_mutexattr_t attr;
+  pthread_mutexattr_init(&attr);
+  pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&r->compile_lock, &attr);
+  pthread_mutexattr_destroy(&attr);
+  pthread_mutex_init(&r->lock, NULL);
+  return &r->base;
+}
+
+void td_function_runtime_destroy(td_function_runtime *base) {
+  runtime *r = (runtime *)base;
+  if (!r) return;
+  for (size_t i = 0; i < r->count; i++) instance_free(r->instances[i]);
+  td_free(r->instances);
+  td_map_deinit(&r->by_key);
+  td_library_release(r->library);
+  pthread_mutex_destroy(&r->lock);
+  pthread_mutex_destroy(&r->compile_lock);
+  td_free(r->session);
+  td_free(r);
+}
