@@ -1,0 +1,167 @@
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "checkpoint/bundle.h"
+#include "checkpoint/bundle_entry.h"
+#include "checkpoint/bundle_index.h"
+#include "checkpoint/crc32c.h"
+#include "proto/wire.h"
+#include "tensor/tensor_proto.h"
+
+enum { BUFFER_SIZE = 1 << 20, SHOWN = 512 };
+
+struct td_bundle_writer {
+  char *prefix;
+  td_new_file data;
+  bundle_index index;
+  char *buffer;
+  size_t buffered;
+  uint64_t offset; /* of the data file, what is buffered included */
+};
+
+td_status td_bundle_writer_create(td_str name, td_bundle_writer **out) {
+  td_bundle_writer *w = td_new(td_bundle_writer);
+  char *path = NULL;
+  td_status status;
+  TD_TRY_GOTO(td_file_path(name, &w->prefix));
+  TD_TRY_GOTO(td_file_make_dirs(td_file_dir(td_str_of(w->prefix))));
+  path = bundle_data_path(w->prefix, 0, 1);
+  TD_TRY_GOTO(td_new_file_open(&w->data, path));
+  w->buffer = td_malloc(BUFFER_SIZE);
+cleanup:
+  td_free(path);
+  if (status) {
+    td_bundle_writer_destroy(w);
+  } else {
+    *out = w;
+  }
+  return status;
+}
+
+void td_bundle_writer_destroy(td_bundle_writer *w) {
+  if (!w) return;
+  td_new_file_deinit(&w->data);
+  bundle_index_deinit(&w->index);
+  td_free(w->buffer);
+  td_free(w->prefix);
+  td_free(w);
+}
+
+/* ---- data ---- */
+
+static td_status flush(td_bundle_writer *w) {
+  td_status status = td_new_file_write(&w->data, w->buffer, w->buffered);
+  w->buffered = 0;
+  return status;
+}
+
+/* The checksum is of what was copied: another step may be writing the tensor. */
+static td_status append(td_bundle_writer *w, const void *data, size_t size, uint32_t *crc) {
+  const char *p = data;
+  while (size) {
+    size_t n = TD_MIN(size, BUFFER_SIZE - w->buffered);
+    memcpy(w->buffer + w->buffered, p, n);
+    *crc = td_crc32c_extend(*crc, w->buffer + w->buffered, n);
+    w->buffered += n;
+    w->offset += n;
+    p += n;
+    size -= n;
+    if (w->buffered == BUFFER_SIZE) TD_TRY(flush(w));
+  }
+  return TD_STATUS_OK;
+}
+
+/* Lengths as varints, a checksum of them as numbers of 4 (or, if large, 8) bytes, then the bytes. */
+static td_status append_strings(td_bundle_writer *w, const td_tensor *t, uint32_t *out_crc) {
+  const td_string *s = TD_DATA(t, td_string);
+  uint32_t crc = 0, ignored = 0;
+  for (int64_t i = 0; i < t->count; i++) {
+    uint64_t n = s[i].size;
+    uint8_t varint[TD_WIRE_MAX_VARINT];
+    crc = td_crc32c_extend(crc, &n, n > UINT32_MAX ? 8 : 4);
+    TD_TRY(append(w, varint, (size_t)(td_wire_write_varint(varint, n) - varint), &ignored));
+  }
+  uint32_t masked = td_crc32c_mask(crc);
+  TD_TRY(append(w, &masked, 4, &crc));
+  for (int64_t i = 0; i < t->count; i++) TD_TRY(append(w, s[i].data, s[i].size, &crc));
+  *out_crc = crc;
+  return TD_STATUS_OK;
+}
+
+td_status td_bundle_writer_add(td_bundle_writer *w, td_str key, const td_tensor *t) {
+  if (!key.size) return td_invalid_argument("A tensor is to be saved without a name");
+  if (!td_dtype_is_pod((td_dtype)t->dtype) && t->dtype != TD_STRING) {
+    return td_unimplemented("Saving a tensor of type %s (%.*s)", td_dtype_name(t->dtype),
+                            (int)TD_MIN(key.size, (size_t)SHOWN), key.data);
+  }
+  if (bundle_index_find(&w->index, key)) {
+    return td_invalid_argument("Adding duplicate key: %.*s", (int)TD_MIN(key.size, (size_t)SHOWN), key.data);
+  }
+  bundle_entry e = {.dtype = t->dtype, .offset = (int64_t)w->offset, .slices = TD_STR("")};
+  uint32_t crc = 0;
+  TD_TRY(t->dtype == TD_STRING ? append_strings(w, t, &crc) : append(w, t->data, t->size, &crc));
+  e.crc = td_crc32c_mask(crc);
+  e.size = (int64_t)w->offset - e.offset;
+  td_strbuf shape = {0};
+  td_shape_encode(t->rank, t->dims, &shape);
+  e.shape = td_strbuf_view(&shape);
+  bundle_index_put(&w->index, key, &e);
+  td_strbuf_deinit(&shape);
+  return TD_STATUS_OK;
+}
+
+/* ---- slices ---- */
+
+td_status td_bundle_writer_add_slice(td_bundle_writer *w, td_str key, const td_shape *full, const td_slice *slice,
+                                     const td_tensor *t) {
+  td_shape part;
+  TD_TRY(td_slice_shape(slice, full, &part));
+  if (td_shape_eq(&part, full)) return td_bundle_writer_add(w, key, t);
+  td_strbuf shape = {0}, message = {0}, name = {0};
+  td_status status = TD_STATUS_OK;
+  td_shape_encode(full->rank, full->dims, &shape);
+  td_slice_encode(slice, &message);
+  td_slice_key(key, slice, &name);
+  bundle_index_item *item = bundle_index_find(&w->index, key);
+  if (!item) {
+    bundle_entry e = {.dtype = t->dtype, .shape = td_strbuf_view(&shape), .slices = TD_STR("")};
+    item = bundle_index_put(&w->index, key, &e);
+  } else if (!item->slice_count) {
+    status = td_invalid_argument("Adding duplicate key: %.*s", (int)TD_MIN(key.size, (size_t)SHOWN), key.data);
+  } else if (item->dtype != t->dtype || !td_str_eq(item->shape, td_strbuf_view(&shape))) {
+    status = td_invalid_argument("Slices of %.*s do not agree in the tensor's type or shape",
+                                 (int)TD_MIN(key.size, (size_t)SHOWN), key.data);
+  }
+  if (!status) {
+    bundle_index_add_slice(item, td_strbuf_view(&message));
+    status = td_bundle_writer_add(w, td_strbuf_view(&name), t);
+  }
+  td_strbuf_deinit(&shape);
+  td_strbuf_deinit(&message);
+  td_strbuf_deinit(&name);
+  return status;
+}
+
+/* ---- the end ---- */
+
+td_status td_bundle_writer_finish(td_bundle_writer *w) {
+  bundle_header header = {.shards = 1, .version = TD_STR("\x08\x01")}; /* producer 1 */
+  td_new_file index = {0};
+  char *path = bundle_index_path(w->prefix);
+  td_status status;
+  TD_TRY_GOTO(flush(w));
+  TD_TRY_GOTO(td_new_file_sync(&w->data));
+  TD_TRY_GOTO(bundle_index_write(&w->index, &header, path, &index));
+  /* an older bundle of this name ends here: its index must not stand beside the new data */
+  unlink(path);
+  TD_TRY_GOTO(td_new_file_publish(&w->data));
+  TD_TRY_GOTO(td_new_file_publish(&index));
+  td_file_sync_dir(td_file_dir(td_str_of(w->prefix)));
+cleanup:
+  td_new_file_deinit(&index);
+  td_free(path);
+  return status;
+}

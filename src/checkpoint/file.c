@@ -1,0 +1,264 @@
+#include "checkpoint/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/random.h"
+
+/* ---- errors ---- */
+
+static td_code code_of(int error) {
+  switch (error) {
+    case EINVAL:
+    case ENAMETOOLONG:
+    case E2BIG:
+    case EDESTADDRREQ:
+    case EDOM:
+    case EFAULT:
+    case EILSEQ:
+    case ENOPROTOOPT:
+    case ENOSTR:
+    case ENOTSOCK:
+    case ENOTTY:
+    case EPROTOTYPE:
+    case ESPIPE:
+      return TD_INVALID_ARGUMENT;
+    case ETIMEDOUT:
+    case ETIME:
+      return TD_DEADLINE_EXCEEDED;
+    case ENODEV:
+    case ENOENT:
+    case ENXIO:
+    case ESRCH:
+      return TD_NOT_FOUND;
+    case EEXIST:
+    case EADDRNOTAVAIL:
+    case EALREADY:
+      return TD_ALREADY_EXISTS;
+    case EPERM:
+    case EACCES:
+    case EROFS:
+      return TD_PERMISSION_DENIED;
+    case ENOTEMPTY:
+    case EISDIR:
+    case ENOTDIR:
+    case EADDRINUSE:
+    case EBADF:
+    case EBUSY:
+    case ECHILD:
+    case EISCONN:
+    case ENOTBLK:
+    case ENOTCONN:
+    case EPIPE:
+    case ESHUTDOWN:
+    case ETXTBSY:
+      return TD_FAILED_PRECONDITION;
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case EMLINK:
+    case ENFILE:
+    case ENOBUFS:
+    case ENODATA:
+    case ENOMEM:
+    case ENOSR:
+    case EUSERS:
+      return TD_RESOURCE_EXHAUSTED;
+    case EFBIG:
+    case EOVERFLOW:
+    case ERANGE:
+      return TD_OUT_OF_RANGE;
+    case ENOSYS:
+    case ENOTSUP:
+    case EAFNOSUPPORT:
+    case EPFNOSUPPORT:
+    case EPROTONOSUPPORT:
+    case ESOCKTNOSUPPORT:
+    case EXDEV:
+      return TD_UNIMPLEMENTED;
+    case EAGAIN:
+    case ECONNREFUSED:
+    case ECONNABORTED:
+    case ECONNRESET:
+    case EINTR:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETRESET:
+    case ENETUNREACH:
+    case ENOLCK:
+    case ENOLINK:
+    case ENONET:
+      return TD_UNAVAILABLE;
+    case EDEADLK:
+    case ESTALE:
+      return TD_ABORTED;
+    case ECANCELED:
+      return TD_CANCELLED;
+    default:
+      return TD_UNKNOWN;
+  }
+}
+
+td_status td_file_error(int error, const char *context) {
+  char text[256];
+  return td_error(code_of(error), "%s; %s", context, strerror_r(error, text, sizeof text));
+}
+
+/* ---- paths ---- */
+
+static bool is_scheme(td_str s) {
+  if (!s.size || !((s.data[0] | 32) >= 'a' && (s.data[0] | 32) <= 'z')) return false;
+  for (size_t i = 1; i < s.size; i++) {
+    char c = s.data[i];
+    if (!((c | 32) >= 'a' && (c | 32) <= 'z') && !(c >= '0' && c <= '9') && c != '.') return false;
+  }
+  return true;
+}
+
+td_status td_file_path(td_str name, char **out) {
+  const char *mark = name.size >= 3 ? memmem(name.data, name.size, "://", 3) : NULL;
+  if (mark && is_scheme(td_str_n(name.data, (size_t)(mark - name.data)))) {
+    td_str scheme = td_str_n(name.data, (size_t)(mark - name.data));
+    if (!td_str_is(scheme, "file")) {
+      return td_unimplemented("File system scheme '%.*s' not implemented (file: '%.*s')", TD_STR_ARG(scheme),
+                              (int)TD_MIN(name.size, (size_t)PATH_MAX), name.data);
+    }
+    name = td_str_n(mark + 3, name.size - scheme.size - 3);
+  }
+  if (name.size && memchr(name.data, 0, name.size)) return td_invalid_argument("A file name has a NUL byte");
+  if (name.size >= PATH_MAX) return td_invalid_argument("A file name of %zu bytes is too long", name.size);
+  *out = td_strndup(name.size ? name.data : "", name.size);
+  return TD_STATUS_OK;
+}
+
+td_str td_file_dir(td_str path) {
+  const char *slash = path.size ? memrchr(path.data, '/', path.size) : NULL;
+  if (!slash) return TD_STR("");
+  return slash == path.data ? td_str_n(path.data, 1) : td_str_n(path.data, (size_t)(slash - path.data));
+}
+
+td_status td_file_make_dirs(td_str path) {
+  struct stat st;
+  if (!path.size) return TD_STATUS_OK;
+  char *copy = td_strndup(path.data, path.size);
+  td_status status = TD_STATUS_OK;
+  if (stat(copy, &st) || !S_ISDIR(st.st_mode)) {
+    for (char *p = copy + 1; !status; p++) {
+      if (*p && *p != '/') continue;
+      char end = *p;
+      *p = 0;
+      if (mkdir(copy, 0777) && errno != EEXIST) status = td_file_error(errno, copy);
+      *p = end;
+      if (!end) break;
+    }
+  }
+  td_free(copy);
+  return status;
+}
+
+void td_file_sync_dir(td_str path) {
+  char *copy = path.size ? td_strndup(path.data, path.size) : td_strdup(".");
+  int fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0) {
+    fsync(fd);
+    close(fd);
+  }
+  td_free(copy);
+}
+
+/* ---- writing ---- */
+
+td_status td_new_file_open(td_new_file *f, const char *path) {
+  *f = (td_new_file){.path = td_strdup(path),
+                     .temporary = td_asprintf("%s.tempstate%llu", path, (unsigned long long)td_random_u64())};
+  f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (f->fd < 0) {
+    td_status status = td_file_error(errno, f->temporary);
+    td_free(f->path);
+    td_free(f->temporary);
+    *f = (td_new_file){0};
+    return status;
+  }
+  f->is_open = true;
+  return TD_STATUS_OK;
+}
+
+td_status td_new_file_write(td_new_file *f, const void *data, size_t size) {
+  const char *p = data;
+  while (size) {
+    ssize_t n = write(f->fd, p, size);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return td_file_error(errno, f->temporary);
+    p += n;
+    size -= (size_t)n;
+    f->size += (size_t)n;
+  }
+  return TD_STATUS_OK;
+}
+
+td_status td_new_file_sync(td_new_file *f) {
+  /* a pipe or a special file system cannot: then there is nothing to wait for */
+  if (fsync(f->fd) && errno != EINVAL && errno != EROFS) return td_file_error(errno, f->temporary);
+  int fd = f->fd;
+  f->fd = -1;
+  return close(fd) && errno != EINTR ? td_file_error(errno, f->temporary) : TD_STATUS_OK;
+}
+
+td_status td_new_file_publish(td_new_file *f) {
+  if (rename(f->temporary, f->path)) return td_file_error(errno, f->path);
+  td_free(f->temporary);
+  f->temporary = NULL;
+  return TD_STATUS_OK;
+}
+
+void td_new_file_deinit(td_new_file *f) {
+  if (!f->is_open) return;
+  if (f->fd >= 0) close(f->fd);
+  if (f->temporary) unlink(f->temporary);
+  td_free(f->temporary);
+  td_free(f->path);
+  *f = (td_new_file){0};
+}
+
+/* ---- reading ---- */
+
+td_status td_file_open(td_file *f, const char *path) {
+  struct stat st;
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return td_file_error(errno, path);
+  int error = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : !S_ISREG(st.st_mode) ? EINVAL : 0;
+  if (error) {
+    close(fd);
+    return td_file_error(error, path);
+  }
+  *f = (td_file){.fd = fd, .path = td_strdup(path), .size = (uint64_t)st.st_size, .is_open = true};
+  return TD_STATUS_OK;
+}
+
+td_status td_file_read_at(const td_file *f, uint64_t offset, void *to, size_t size) {
+  char *p = to;
+  while (size) {
+    ssize_t n = offset > INT64_MAX ? 0 : pread(f->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return td_file_error(errno, f->path);
+    if (!n)
+      return td_error(TD_DATA_LOSS, "%s: the file ends before offset %llu", f->path, (unsigned long long)offset + size);
+    p += n;
+    offset += (size_t)n;
+    size -= (size_t)n;
+  }
+  return TD_STATUS_OK;
+}
+
+void td_file_deinit(td_file *f) {
+  if (!f->is_open) return;
+  close(f->fd);
+  td_free(f->path);
+  *f = (td_file){0};
+}
