@@ -1,0 +1,85 @@
+/* The list of op families: one line a file. */
+#ifndef TD_OPS_FAMILIES_H_
+#define TD_OPS_FAMILIES_H_
+
+#include "framework/kernel.h"
+
+/* X(name): src/ops/<name>.c defines `const td_op_family td_family_<name>`. Keep sorted. */
+#define TD_FAMILIES(X) \
+  X(addn)              \
+  X(arg)               \
+  X(avg_pool)          \
+  X(batch_norm)        \
+  X(bias)              \
+  X(binary)            \
+  X(bincount)          \
+  X(broadcast)         \
+  X(cast)              \
+  X(concat)            \
+  X(const)             \
+  X(control_flow)      \
+  X(conv)              \
+  X(count_up_to)       \
+  X(depthwise)         \
+  X(diag)              \
+  X(function_args)     \
+  X(functional)        \
+  X(gather)            \
+  X(logging)           \
+  X(lookup)            \
+  X(lrn)               \
+  X(map_stage)         \
+  X(matmul)            \
+  X(max_pool)          \
+  X(mutex)             \
+  X(pad)               \
+  X(queue)             \
+  X(random)            \
+  X(reduction)         \
+  X(ref_variable)      \
+  X(remapped)          \
+  X(resource_variable) \
+  X(route)             \
+  X(save_restore)      \
+  X(scan)              \
+  X(scatter)           \
+  X(scatter_nd)        \
+  X(segment)           \
+  X(select)            \
+  X(sendrecv)          \
+  X(sequence)          \
+  X(shape_ops)         \
+  X(slice)             \
+  X(softmax)           \
+  X(space)             \
+  X(stack)             \
+  X(stage)             \
+  X(string_basics)     \
+  X(string_split)      \
+  X(strings)           \
+  X(summary)           \
+  X(tensor_array)      \
+  X(tensor_list)       \
+  X(topk)              \
+  X(training)          \
+  X(training_sparse)   \
+  X(transpose)         \
+  X(unary)             \
+  X(unique)
+
+#define TD_FAMILY_DECLARE(name) extern const td_op_family td_family_##name;
+TD_FAMILIES(TD_FAMILY_DECLARE)
+#undef TD_FAMILY_DECLARE
+
+/* Registers every built-in family; once per process, later calls do nothing. Thread-safe. */
+td_status td_ops_register(void) TD_MUST_USE;
+
+/* For the end of each family's file. */
+#define TD_FAMILY(family, op_table, kernel_table)                                          \
+  const td_op_family td_family_##family = {.name = #family,                                \
+                                           .ops = op_table,                                \
+                                           .op_count = sizeof op_table / sizeof *op_table, \
+                                           .kernels = kernel_table,                        \
+                                           .kernel_count = sizeof kernel_table / sizeof *kernel_table}
+
+#endif /* TD_OPS_FAMILIES_H_ */

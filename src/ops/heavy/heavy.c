@@ -1,0 +1,64 @@
+#include "ops/heavy/heavy.h"
+
+#include <cblas.h>
+#include <dnnl.h>
+#include <limits.h>
+
+/* libgomp's, which oneDNN runs on: the setting is the calling thread's own. */
+extern void omp_set_num_threads(int n);
+
+void td_heavy_enter(void) { omp_set_num_threads(1); }
+
+static bool sgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                  int64_t ldb, float beta, float *c, int64_t ldc) {
+  td_heavy_enter();
+  return dnnl_sgemm(ta == 'N' ? 'N' : 'T', tb == 'N' ? 'N' : 'T', m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc) ==
+         dnnl_success;
+}
+
+static CBLAS_TRANSPOSE transpose(char t) { return t == 'N' ? CblasNoTrans : t == 'T' ? CblasTrans : CblasConjTrans; }
+
+/* CBLAS counts in int. */
+static bool fits(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc) {
+  return m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldc <= INT_MAX;
+}
+
+static bool dgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b,
+                  int64_t ldb, double beta, double *c, int64_t ldc) {
+  if (!fits(m, n, k, lda, ldb, ldc)) return false;
+  cblas_dgemm(CblasRowMajor, transpose(ta), transpose(tb), (int)m, (int)n, (int)k, 1.0, a, (int)lda, b, (int)ldb, beta,
+              c, (int)ldc);
+  return true;
+}
+
+static bool cgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
+                  int64_t ldb, float beta, void *c, int64_t ldc) {
+  if (!fits(m, n, k, lda, ldb, ldc)) return false;
+  const float one[2] = {1, 0}, scale[2] = {beta, 0};
+  cblas_cgemm(CblasRowMajor, transpose(ta), transpose(tb), (int)m, (int)n, (int)k, one, a, (int)lda, b, (int)ldb, scale,
+              c, (int)ldc);
+  return true;
+}
+
+static bool zgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const void *a, int64_t lda, const void *b,
+                  int64_t ldb, double beta, void *c, int64_t ldc) {
+  if (!fits(m, n, k, lda, ldb, ldc)) return false;
+  const double one[2] = {1, 0}, scale[2] = {beta, 0};
+  cblas_zgemm(CblasRowMajor, transpose(ta), transpose(tb), (int)m, (int)n, (int)k, one, a, (int)lda, b, (int)ldb, scale,
+              c, (int)ldc);
+  return true;
+}
+
+__attribute__((visibility("default"))) const td_heavy_ops *td_heavy_table(void) {
+  static const td_heavy_ops ops = {
+      .abi = TD_HEAVY_ABI,
+      .sgemm = sgemm,
+      .dgemm = dgemm,
+      .cgemm = cgemm,
+      .zgemm = zgemm,
+      .conv_forward = td_heavy_conv_forward,
+      .conv_backward_input = td_heavy_conv_backward_input,
+      .conv_backward_filter = td_heavy_conv_backward_filter,
+  };
+  return &ops;
+}

@@ -1,0 +1,106 @@
+/* Binary loops that vectorise. Compiled once per instruction set. Integers wrap: sums and products of signed types
+ * run as unsigned (td_binary_loop() maps them). */
+#include <math.h>
+
+#include "ops/loops/loops.h"
+#include "ops/loops/vmath.h"
+
+/* One line an op and element type: name, dtype, C types in and out, the value as a function of a, b (and p). */
+#define COMPARE(X, t, c)             \
+  X(Equal, t, c, uint8_t, a == b)    \
+  X(NotEqual, t, c, uint8_t, a != b) \
+  X(Less, t, c, uint8_t, a < b)      \
+  X(LessEqual, t, c, uint8_t, a <= b)
+
+/* Eigen's max and min give the first operand when either is NaN; TensorFlow 2 propagates NaN. */
+#define FLOATS(X, t, c, f)                                                                  \
+  X(Add, t, c, c, a + b)                                                                    \
+  X(Sub, t, c, c, a - b)                                                                    \
+  X(Mul, t, c, c, a *b)                                                                     \
+  X(Div, t, c, c, a / b)                                                                    \
+  X(DivNoNan, t, c, c, b == 0 ? 0 : a / b)                                                  \
+  X(MulNoNan, t, c, c, b == 0 ? 0 : a * b)                                                  \
+  X(FloorDiv, t, c, c, f(floor)(a / b))                                                     \
+  X(Maximum, t, c, c, a != a || a > b ? a : b)                                              \
+  X(Minimum, t, c, c, a != a || a < b ? a : b)                                              \
+  X(SquaredDifference, t, c, c, (a - b) * (a - b))                                          \
+  X(ApproximateEqual, t, c, uint8_t, f(fabs)(a - b) < (c)p)                                 \
+  X(SigmoidGrad, t, c, c, b *a *(1 - a))                                                    \
+  X(TanhGrad, t, c, c, b *(1 - a * a))                                                      \
+  X(SqrtGrad, t, c, c, (c)0.5 * b / a)                                                      \
+  X(RsqrtGrad, t, c, c, (c)-0.5 * b * a * (a * a))                                          \
+  X(InvGrad, t, c, c, -b *a *a)                                                             \
+  X(ReluGrad, t, c, c, b > 0 ? a : 0)                                                       \
+  X(Relu6Grad, t, c, c, ((b > 0) & (b < 6)) ? a : 0)                                        \
+  X(EluGrad, t, c, c, b < 0 ? (b + 1) * a : a)                                              \
+  X(SeluGrad, t, c, c, b < 0 ? a * (b + (c)1.7580993408473768) : a * (c)1.0507009873554805) \
+  X(LeakyReluGrad, t, c, c, b > 0 ? a : a * (c)p)                                           \
+  X(SoftsignGrad, t, c, c, a / ((1 + f(fabs)(b)) * (1 + f(fabs)(b))))                       \
+  COMPARE(X, t, c)
+
+#define F_SUFFIX(name) __builtin_##name##f
+#define D_SUFFIX(name) __builtin_##name
+
+#define UNSIGNED(X, t, c)                                                                    \
+  X(Add, t, c, c, (c)(a + b))                                                                \
+  X(Sub, t, c, c, (c)(a - b))                                                                \
+  X(Mul, t, c, c, (c)((uint64_t)a * b))                                                      \
+  X(SquaredDifference, t, c, c, (c)((uint64_t)(c)(a - b) * (c)(a - b)))                      \
+  X(And, t, c, c, a &b)                                                                      \
+  X(Or, t, c, c, a | b)                                                                      \
+  X(Xor, t, c, c, a ^ b)                                                                     \
+  X(LeftShift, t, c, c, (c)((uint64_t)a << (b > 8 * sizeof(c) - 1 ? 8 * sizeof(c) - 1 : b))) \
+  X(RightShift, t, c, c, (c)(a >> (b > 8 * sizeof(c) - 1 ? 8 * sizeof(c) - 1 : b)))          \
+  INTEGERS(X, t, c)                                                                          \
+  COMPARE(X, t, c)
+
+#define INTEGERS(X, t, c)             \
+  X(Maximum, t, c, c, a > b ? a : b)  \
+  X(Minimum, t, c, c, a < b ? a : b)  \
+  X(ReluGrad, t, c, c, b > 0 ? a : 0) \
+  X(Relu6Grad, t, c, c, ((b > 0) & (b < 6)) ? a : 0)
+
+#define SIGNED(X, t, c)         \
+  INTEGERS(X, t, c)             \
+  X(Less, t, c, uint8_t, a < b) \
+  X(LessEqual, t, c, uint8_t, a <= b)
+
+#define LOOPS(X)                                              \
+  FLOATS(X, FLOAT, float, F_SUFFIX)                           \
+  FLOATS(X, DOUBLE, double, D_SUFFIX)                         \
+  X(SoftplusGrad, FLOAT, float, float, a / (vm_expf(-b) + 1)) \
+  SIGNED(X, INT8, int8_t)                                     \
+  SIGNED(X, INT16, int16_t)                                   \
+  SIGNED(X, INT32, int32_t)                                   \
+  SIGNED(X, INT64, int64_t)                                   \
+  UNSIGNED(X, UINT8, uint8_t)                                 \
+  UNSIGNED(X, UINT16, uint16_t)                               \
+  UNSIGNED(X, UINT32, uint32_t)                               \
+  UNSIGNED(X, UINT64, uint64_t)                               \
+  X(And, BOOL, uint8_t, uint8_t, a &b)                        \
+  X(Or, BOOL, uint8_t, uint8_t, a | b)
+
+#define DEFINE(name, t, in, out, value)                                                  \
+  static int name##_##t(const void *xv, const void *yv, void *zv, int64_t n, double p) { \
+    const in *x = xv, *y = yv;                                                           \
+    out *z = zv;                                                                         \
+    (void)p;                                                                             \
+    TD_VECTOR_LOOP                                                                       \
+    for (int64_t i = 0; i < n; i++) {                                                    \
+      in a = x[i], b = y[i];                                                             \
+      z[i] = (value);                                                                    \
+    }                                                                                    \
+    return TD_LOOP_OK;                                                                   \
+  }
+LOOPS(DEFINE)
+
+td_binary_fn TD_ISA_NAME(td_binary_loop)(int op, td_dtype t) {
+  switch (op * 32 + (int)t) {
+#define CASE(name, t, in, out, value) \
+  case TD_BIN_##name * 32 + TD_##t:   \
+    return name##_##t;
+    LOOPS(CASE)
+    default:
+      return NULL;
+  }
+}

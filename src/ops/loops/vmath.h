@@ -1,0 +1,167 @@
+/* Elementary functions on floats, without branches, so that loops over them vectorise. Errors are against the exact
+ * value, measured over all floats by loops_test.c. Algorithms: range reduction by a power of two and a minimax
+ * polynomial (the coefficients are those of the Cephes library, S. L. Moshier, public domain). */
+#ifndef TD_OPS_LOOPS_VMATH_H_
+#define TD_OPS_LOOPS_VMATH_H_
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __FMA__
+#define VM_MADD(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define VM_MADD(a, b, c) ((a) * (b) + (c))
+#endif
+
+static inline float vm_from_bits(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+static inline uint32_t vm_to_bits(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+
+/* e^r - 1 - r over r^2, for |r| <= ln(2)/2. */
+static inline float vm_exp_tail(float r) {
+  float p = 1.9875691500e-4f;
+  p = VM_MADD(p, r, 1.3981999507e-3f);
+  p = VM_MADD(p, r, 8.3334519073e-3f);
+  p = VM_MADD(p, r, 4.1665795894e-2f);
+  p = VM_MADD(p, r, 1.6666665459e-1f);
+  return VM_MADD(p, r, 5.0000001201e-1f);
+}
+
+/* n = round(x / ln 2) and r = x - n ln 2. Adding 1.5 * 2^23 rounds to an integer in the low bits. */
+static inline float vm_exp_reduce(float x, int32_t *n) {
+  const float magic = 12582912.0f;
+  float shifted = VM_MADD(x, 1.44269504088896341f, magic);
+  float k = shifted - magic;
+  *n = (int32_t)(vm_to_bits(shifted) - vm_to_bits(magic));
+  float r = VM_MADD(k, -0.693359375f, x);
+  return VM_MADD(k, 2.12194440e-4f, r);
+}
+
+/* Within 1.5 ULP, denormal results included; NaN stays NaN. */
+static inline float vm_expf(float x) {
+  float c = x > 89.0f ? 89.0f : x; /* NaN passes both comparisons unchanged */
+  c = c < -104.0f ? -104.0f : c;
+  int32_t n;
+  float r = vm_exp_reduce(c, &n);
+  float p = VM_MADD(vm_exp_tail(r), r * r, r) + 1.0f;
+  /* 2^n in two factors, so that results past the normal range are right */
+  int32_t half = n >> 1;
+  float a = vm_from_bits((uint32_t)(half + 127) << 23), b = vm_from_bits((uint32_t)(n - half + 127) << 23);
+  return x != x ? x : p * a * b;
+}
+
+/* Within 2 ULP. */
+static inline float vm_logf(float x) {
+  /* denormals are scaled up first */
+  int small = x < 1.17549435e-38f;
+  float s = small ? x * 8388608.0f : x;
+  uint32_t u = vm_to_bits(s);
+  int32_t e = (int32_t)(u >> 23 & 0xff) - 126 - (small ? 23 : 0);
+  float m = vm_from_bits((u & 0x007fffff) | 0x3f000000); /* [0.5, 1) */
+  int low = m < 0.707106781186547524f;
+  float t = (low ? m + m : m) - 1.0f;
+  float k = (float)(low ? e - 1 : e);
+  float z = t * t;
+  float p = 7.0376836292e-2f;
+  p = VM_MADD(p, t, -1.1514610310e-1f);
+  p = VM_MADD(p, t, 1.1676998740e-1f);
+  p = VM_MADD(p, t, -1.2420140846e-1f);
+  p = VM_MADD(p, t, 1.4249322787e-1f);
+  p = VM_MADD(p, t, -1.6668057665e-1f);
+  p = VM_MADD(p, t, 2.0000714765e-1f);
+  p = VM_MADD(p, t, -2.4999993993e-1f);
+  p = VM_MADD(p, t, 3.3333331174e-1f);
+  float y = p * t * z;
+  y = VM_MADD(k, -2.12194440e-4f, y);
+  y = VM_MADD(z, -0.5f, y);
+  float r = VM_MADD(k, 0.693359375f, t + y);
+  r = x == INFINITY ? INFINITY : r;
+  r = x == 0.0f ? -INFINITY : r;
+  return x < 0.0f || x != x ? NAN : r;
+}
+
+/* e^x - 1 within 2 ULP for |x| of any size. */
+static inline float vm_expm1f(float x) {
+  float c = x > 89.0f ? 89.0f : x;
+  c = c < -30.0f ? -30.0f : c;
+  int32_t n;
+  float r = vm_exp_reduce(c, &n);
+  float em = VM_MADD(vm_exp_tail(r), r * r, r); /* e^r - 1 */
+  int32_t half = n >> 1;
+  float a = vm_from_bits((uint32_t)(half + 127) << 23), b = vm_from_bits((uint32_t)(n - half + 127) << 23);
+  float scaled = n >= 127 ? (em + 1.0f) * a * b : VM_MADD(em, a * b, a * b - 1.0f);
+  scaled = n == 0 ? em : scaled;
+  return x != x || x == 0.0f ? x : (x > 88.8f ? INFINITY : scaled);
+}
+
+/* Within 2 ULP. */
+static inline float vm_tanhf(float x) {
+  float a = __builtin_fabsf(x);
+  float z = x * x;
+  float p = -5.70498872745e-3f;
+  p = VM_MADD(p, z, 2.06390887954e-2f);
+  p = VM_MADD(p, z, -5.37397155531e-2f);
+  p = VM_MADD(p, z, 1.33314422036e-1f);
+  p = VM_MADD(p, z, -3.33332819422e-1f);
+  float near = VM_MADD(p * z, x, x);
+  float c = a > 10.0f ? 10.0f : a;
+  float far = 1.0f - 2.0f / (vm_expf(c + c) + 1.0f);
+  far = __builtin_copysignf(far, x);
+  float r = a < 0.625f ? near : far;
+  return x != x ? x : r;
+}
+
+static inline float vm_sigmoidf(float x) { return 1.0f / (1.0f + vm_expf(-x)); }
+
+/* log(1 + x): the rounding error of 1 + x is corrected to first order. Within 3 ULP. */
+static inline float vm_log1pf(float x) {
+  float u = 1.0f + x;
+  float d = u - 1.0f;
+  float r = vm_logf(u) + (x - d) / u;
+  r = u == INFINITY ? u : r;
+  return d == 0.0f ? x : r;
+}
+
+static inline float vm_softplusf(float x) {
+  /* where 1 + e^x rounds to 1 or e^x to itself plus 1 no longer matters */
+  const float threshold = 13.942385f; /* -log(epsilon) - 2 */
+  float e = vm_expf(x > 20.0f ? 20.0f : x);
+  float r = x < -threshold ? e : vm_log1pf(e);
+  return x > threshold || x != x ? x : r;
+}
+
+/* Sine (quarter = 0) and cosine (quarter = 1), reduced in double; good for |x| <= VM_SINCOS_LIMIT. */
+#define VM_SINCOS_LIMIT 1.0e5f
+static inline float vm_sincosf(float x, int32_t quarter) {
+  double d = (double)x;
+  const double magic = 6755399441055744.0;
+  double k = d * 0.63661977236758134308 + magic;
+  int64_t bits;
+  memcpy(&bits, &k, 8);
+  k -= magic;
+  /* pi/2 in two parts, the first of 33 bits so that its product with k is exact */
+  double r = d - k * 1.57079632673412561417e+00;
+  r -= k * 6.07710050650619224932e-11;
+  uint32_t q = (uint32_t)bits + (uint32_t)quarter;
+  float f = (float)r, z = f * f;
+  float s = -1.9515295891e-4f;
+  s = VM_MADD(s, z, 8.3321608736e-3f);
+  s = VM_MADD(s, z, -1.6666654611e-1f);
+  s = VM_MADD(s * z, f, f);
+  float c = 2.443315711809948e-5f;
+  c = VM_MADD(c, z, -1.388731625493765e-3f);
+  c = VM_MADD(c, z, 4.166664568298827e-2f);
+  c = VM_MADD(c * z, z, VM_MADD(z, -0.5f, 1.0f));
+  float v = q & 1 ? c : s;
+  return vm_from_bits(vm_to_bits(v) ^ (q & 2) << 30);
+}
+
+#endif /* TD_OPS_LOOPS_VMATH_H_ */

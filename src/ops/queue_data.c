@@ -1,0 +1,678 @@
+#include "ops/queue_data.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/philox.h"
+#include "base/random.h"
+#include "framework/cancellation.h"
+#include "ops/move.h"
+
+/* One element: as many tensors as the queue has components. */
+typedef struct tuple {
+  int64_t priority;
+  uint64_t number; /* order of arrival */
+  td_tensor *parts[];
+} tuple;
+
+typedef enum action { ENQUEUE, DEQUEUE } action;
+
+/* An operation that waits. Who takes it off its list, under the queue's lock, ends it. */
+typedef struct attempt {
+  struct attempt *prev, *next;
+  td_queue *queue; /* retained */
+  td_kernel_ctx *ctx;
+  td_cancel_callback on_cancel;
+  action action;
+  bool is_close, is_many, allow_small;
+  bool is_taken; /* guarded by the queue's lock: off its list */
+  bool has_callback;
+  int first;            /* enqueues: the input of component 0 */
+  int64_t wanted, done; /* elements */
+  tuple **taken;        /* dequeues: `done` of them */
+  size_t taken_capacity;
+  td_status status;
+} attempt;
+
+struct td_queue {
+  td_resource resource;
+  td_queue_spec spec;
+  char *name;
+  pthread_mutex_t lock;
+  /* guarded by lock */
+  bool is_closed;
+  tuple **items; /* a ring; for priorities a heap that begins at 0 */
+  size_t head, count, capacity;
+  uint64_t next_number;
+  td_philox_words random;
+  attempt waiting[2]; /* ring heads, by action */
+};
+
+static const char *const kind_names[] = {
+    [TD_QUEUE_FIFO] = "FIFOQueue",
+    [TD_QUEUE_SHUFFLE] = "RandomShuffleQueue",
+    [TD_QUEUE_PADDING] = "PaddingFIFOQueue",
+    [TD_QUEUE_PRIORITY] = "PriorityQueue",
+};
+
+static const char *kind_name(const td_queue *q) { return kind_names[q->spec.kind]; }
+
+static void tuple_free(const td_queue *q, tuple *t) {
+  for (int i = 0; i < q->spec.type_count; i++) td_tensor_release(t->parts[i]);
+  td_free(t);
+}
+
+static tuple *tuple_create(const td_queue *q) {
+  return td_calloc(1, sizeof(tuple) + (size_t)q->spec.type_count * sizeof(td_tensor *));
+}
+
+/* ---- life ---- */
+
+void td_queue_spec_deinit(td_queue_spec *s) {
+  for (int i = 0; i < s->shape_count; i++) td_partial_shape_deinit(&s->shapes[i]);
+  td_free(s->shapes);
+  td_free(s->types);
+  *s = (td_queue_spec){0};
+}
+
+static void destroy(td_resource *r) { /* attempts retain the queue: there are none */
+  td_queue *q = (td_queue *)r;
+  for (size_t i = 0; i < q->count; i++) tuple_free(q, q->items[(q->head + i) & (q->capacity - 1)]);
+  td_free(q->items);
+  td_queue_spec_deinit(&q->spec);
+  pthread_mutex_destroy(&q->lock);
+  td_free(q->name);
+  td_free(q);
+}
+
+const td_resource_type td_queue_type = {.name = "N10tensorflow14QueueInterfaceE", .destroy = destroy};
+
+/* "[int64, float]" and "[[2,3], []]" */
+static char *types_text(const td_queue_spec *s) {
+  td_strbuf b = {0};
+  for (int i = 0; i < s->type_count; i++) td_strbuf_printf(&b, "%s%s", i ? ", " : "", td_dtype_name(s->types[i]));
+  return td_strbuf_take(&b);
+}
+
+static char *shapes_text(const td_queue_spec *s) {
+  td_strbuf b = {0};
+  td_strbuf_putc(&b, '[');
+  for (int i = 0; i < s->shape_count; i++) {
+    char *text = td_partial_shape_text(&s->shapes[i]);
+    td_strbuf_printf(&b, "%s%s", i ? ", " : "", text);
+    td_free(text);
+  }
+  td_strbuf_putc(&b, ']');
+  return td_strbuf_take(&b);
+}
+
+static td_status check_spec(const td_queue_spec *s, td_str name) {
+  if (!s->type_count) return td_invalid_argument("Empty component types for queue %.*s", TD_STR_ARG(name));
+  if (s->shape_count && s->shape_count != s->type_count) {
+    char *types = types_text(s), *shapes = shapes_text(s);
+    td_status status =
+        td_invalid_argument("Different number of component types.  Types: %s, Shapes: %s", types, shapes);
+    td_free(types);
+    td_free(shapes);
+    return status;
+  }
+  if (s->kind == TD_QUEUE_PADDING && s->shape_count != s->type_count)
+    return td_invalid_argument("Shapes must be provided for all components, but received %d dtypes and %d shapes.",
+                               s->type_count, s->shape_count);
+  for (int i = 0; i < s->shape_count; i++)
+    if (s->shapes[i].rank < 0 || (s->kind != TD_QUEUE_PADDING && !td_partial_shape_is_full(&s->shapes[i])))
+      return td_invalid_argument("The shape of component %d of queue %.*s is not fully known", i, TD_STR_ARG(name));
+  return TD_STATUS_OK;
+}
+
+td_status td_queue_create(td_queue_spec *spec, td_str name, td_queue **out) {
+  TD_TRY(check_spec(spec, name));
+  td_queue *q = td_new(td_queue);
+  td_resource_init(&q->resource, &td_queue_type);
+  pthread_mutex_init(&q->lock, NULL);
+  q->spec = *spec;
+  *spec = (td_queue_spec){0};
+  q->name = td_strndup(name.data, name.size);
+  bool seeded = q->spec.seed || q->spec.seed2;
+  q->random = td_philox_words_of(td_philox_from_seeds(seeded ? (uint64_t)q->spec.seed : td_random_u64(),
+                                                      seeded ? (uint64_t)q->spec.seed2 : td_random_u64()));
+  for (int i = 0; i < 2; i++) q->waiting[i].prev = q->waiting[i].next = &q->waiting[i];
+  *out = q;
+  return TD_STATUS_OK;
+}
+
+static bool same_types(const td_queue_spec *a, const td_queue_spec *b) {
+  return a->type_count == b->type_count && !memcmp(a->types, b->types, (size_t)a->type_count * sizeof *a->types);
+}
+
+static bool same_shapes(const td_queue_spec *a, const td_queue_spec *b) {
+  if (a->shape_count != b->shape_count) return false;
+  for (int i = 0; i < a->shape_count; i++) {
+    const td_partial_shape *x = &a->shapes[i], *y = &b->shapes[i];
+    if (a->kind == TD_QUEUE_PADDING ? !td_partial_shape_fits(x, y->rank, y->dims) : !td_partial_shape_eq(x, y))
+      return false;
+  }
+  return true;
+}
+
+static td_status differ(const td_queue *q, const char *what, char *have, char *want) {
+  td_status s = td_invalid_argument("Shared queue '%s' has component %s %s but requested component %s were %s", q->name,
+                                    what, have, what, want);
+  td_free(have);
+  td_free(want);
+  return s;
+}
+
+td_status td_queue_matches(const td_queue *q, const td_queue_spec *s, td_str node, td_str op) {
+  const td_queue_spec *own = &q->spec;
+  if (own->kind != s->kind) return td_invalid_argument("Expected %s, found %.*s", kind_name(q), TD_STR_ARG(op));
+  if (own->capacity != s->capacity)
+    return td_invalid_argument("Shared queue '%s' has capacity %lld but requested capacity was %lld", q->name,
+                               (long long)own->capacity, (long long)s->capacity);
+  if (own->min_after_dequeue != s->min_after_dequeue)
+    return td_invalid_argument("Shared queue '%s' has min_after_dequeue %lld but requested min_after_dequeue was %lld.",
+                               q->name, (long long)own->min_after_dequeue, (long long)s->min_after_dequeue);
+  if ((s->seed || s->seed2) && (s->seed != own->seed || s->seed2 != own->seed2))
+    return td_invalid_argument("Shared queue '%s' has random seeds (%lld, %lld) but requested seeds are (%lld, %lld).",
+                               q->name, (long long)own->seed, (long long)own->seed2, (long long)s->seed,
+                               (long long)s->seed2);
+  if (!same_types(own, s)) return differ(q, "types", types_text(own), types_text(s));
+  if (!same_shapes(own, s)) return differ(q, "shapes", shapes_text(own), shapes_text(s));
+  return TD_STATUS_OK;
+}
+
+/* ---- the elements; under the lock ---- */
+
+static tuple **at(td_queue *q, size_t i) { return &q->items[(q->head + i) & (q->capacity - 1)]; }
+
+static void make_room(td_queue *q) {
+  if (q->count < q->capacity) return;
+  size_t n = q->capacity ? q->capacity * 2 : 8;
+  tuple **items = td_new_array(tuple *, n);
+  for (size_t i = 0; i < q->count; i++) items[i] = *at(q, i);
+  td_free(q->items);
+  q->items = items;
+  q->head = 0;
+  q->capacity = n;
+}
+
+static bool comes_before(const tuple *a, const tuple *b) {
+  return a->priority != b->priority ? a->priority < b->priority : a->number < b->number;
+}
+
+static void put(td_queue *q, tuple *t) {
+  make_room(q);
+  t->number = q->next_number++;
+  size_t i = q->count++;
+  *at(q, i) = t;
+  if (q->spec.kind != TD_QUEUE_PRIORITY) return;
+  for (size_t up; i && comes_before(t, *at(q, up = (i - 1) / 2)); i = up) {
+    *at(q, i) = *at(q, up);
+    *at(q, up) = t;
+  }
+}
+
+/* Gives back what was taken. */
+static void put_front(td_queue *q, tuple *t) {
+  if (q->spec.kind == TD_QUEUE_PRIORITY || q->spec.kind == TD_QUEUE_SHUFFLE) {
+    put(q, t);
+    return;
+  }
+  make_room(q);
+  q->head = (q->head - 1) & (q->capacity - 1);
+  q->count++;
+  *at(q, 0) = t;
+}
+
+static tuple *take_least(td_queue *q) {
+  tuple *t = *at(q, 0), *moved = *at(q, --q->count);
+  size_t i = 0;
+  for (;;) {
+    size_t child = 2 * i + 1;
+    if (child >= q->count) break;
+    if (child + 1 < q->count && comes_before(*at(q, child + 1), *at(q, child))) child++;
+    if (!comes_before(*at(q, child), moved)) break;
+    *at(q, i) = *at(q, child);
+    i = child;
+  }
+  *at(q, i) = moved;
+  return t;
+}
+
+static tuple *take(td_queue *q) {
+  if (q->spec.kind == TD_QUEUE_PRIORITY) return take_least(q);
+  if (q->spec.kind == TD_QUEUE_SHUFFLE) {
+    size_t i = td_philox_word(&q->random) % q->count;
+    tuple *t = *at(q, i);
+    *at(q, i) = *at(q, --q->count);
+    return t;
+  }
+  tuple *t = *at(q, 0);
+  q->head = (q->head + 1) & (q->capacity - 1);
+  q->count--;
+  return t;
+}
+
+/* ---- attempts ---- */
+
+typedef enum progress { NO_PROGRESS, PROGRESS, COMPLETE } progress;
+
+/* Element `index` of the batch in the inputs, or all of them as one element. */
+static td_status make_tuple(attempt *a, int64_t index, tuple **out) {
+  td_queue *q = a->queue;
+  tuple *t = tuple_create(q);
+  for (int i = 0; i < q->spec.type_count; i++) {
+    td_tensor *in = td_in(a->ctx, a->first + i);
+    if (!a->is_many) {
+      t->parts[i] = td_tensor_retain(in);
+      continue;
+    }
+    /* own elements: a view would keep the whole batch in memory as long as one element waits */
+    td_status s = td_tensor_create_dims(in->dtype, in->rank - 1, in->dims + 1, &t->parts[i]);
+    if (s) {
+      tuple_free(q, t);
+      return s;
+    }
+    int64_t n = t->parts[i]->count;
+    if (n) td_tensor_copy_elements(t->parts[i], 0, in, index * n, n);
+  }
+  if (q->spec.kind == TD_QUEUE_PRIORITY) {
+    if (t->parts[0]->rank) {
+      char *text = td_tensor_shape_text(t->parts[0]);
+      td_status s = td_invalid_argument("Expected the priority element to be a scalar, but received shape: %s", text);
+      td_free(text);
+      tuple_free(q, t);
+      return s;
+    }
+    t->priority = *TD_DATA(t->parts[0], int64_t);
+  }
+  *out = t;
+  return TD_STATUS_OK;
+}
+
+static progress try_enqueue(attempt *a) {
+  td_queue *q = a->queue;
+  if (a->is_close) {
+    if (q->is_closed) a->status = td_cancelled("Queue '%s' is already closed.", q->name);
+    q->is_closed = true;
+    return COMPLETE;
+  }
+  if (q->is_closed) {
+    a->status = td_cancelled("%s '%s' is closed.", kind_name(q), q->name);
+    return COMPLETE;
+  }
+  progress p = NO_PROGRESS;
+  while ((int64_t)q->count < q->spec.capacity) {
+    tuple *t = NULL;
+    a->status = make_tuple(a, a->done, &t);
+    if (a->status) return COMPLETE;
+    put(q, t);
+    p = PROGRESS;
+    if (++a->done == a->wanted) return COMPLETE;
+  }
+  return p;
+}
+
+static void give_back(attempt *a) {
+  while (a->done) put_front(a->queue, a->taken[--a->done]);
+}
+
+static bool is_empty(const attempt *list) { return list->next == list; }
+
+/* A closed queue that holds too little. True: go on, `wanted` is what is left. */
+static bool settle_for_less(attempt *a, progress *p) {
+  td_queue *q = a->queue;
+  int64_t size = (int64_t)q->count, missing = a->wanted - a->done;
+  if (q->spec.kind != TD_QUEUE_PRIORITY) give_back(a);
+  if (a->allow_small && q->count) {
+    a->wanted = (int64_t)q->count;
+    return true;
+  }
+  if (a->allow_small && !is_empty(&q->waiting[ENQUEUE])) { /* they may bring some */
+    a->wanted = missing;
+    *p = PROGRESS;
+    return false;
+  }
+  a->status =
+      td_error(TD_OUT_OF_RANGE, "%s '%s' is closed and has insufficient elements (requested %lld, current size %lld)",
+               kind_name(q), q->name, (long long)missing, (long long)size);
+  *p = COMPLETE;
+  return false;
+}
+
+static progress try_dequeue(attempt *a) {
+  td_queue *q = a->queue;
+  progress p = NO_PROGRESS;
+  if (q->is_closed && (int64_t)q->count < a->wanted - a->done && !settle_for_less(a, &p)) return p;
+  /* in order of priority only when all are there */
+  if (q->spec.kind == TD_QUEUE_PRIORITY && (int64_t)q->count < a->wanted) return NO_PROGRESS;
+  int64_t keep = q->is_closed ? 0 : q->spec.min_after_dequeue;
+  while ((int64_t)q->count > keep) {
+    TD_GROW(a->taken, (size_t)a->done, a->taken_capacity);
+    a->taken[a->done++] = take(q);
+    p = PROGRESS;
+    if (a->done == a->wanted) return COMPLETE;
+  }
+  return p;
+}
+
+static void unlink_attempt(attempt *a) {
+  a->prev->next = a->next;
+  a->next->prev = a->prev;
+  a->is_taken = true;
+}
+
+/* Runs what waits for `which`; finished ones go to the end of `over`. */
+static bool advance(td_queue *q, action which, attempt *over) {
+  bool any = false;
+  while (!is_empty(&q->waiting[which])) {
+    attempt *a = q->waiting[which].next;
+    progress p = which == ENQUEUE ? try_enqueue(a) : try_dequeue(a);
+    if (p != NO_PROGRESS) any = true;
+    if (p != COMPLETE) break;
+    unlink_attempt(a);
+    a->prev = over->prev;
+    a->next = over;
+    a->prev->next = over->prev = a;
+  }
+  return any;
+}
+
+static td_status out_tuples(attempt *a);
+
+/* Ends the run; no lock held. */
+static void finish(attempt *a) {
+  td_queue *q = a->queue;
+  td_kernel_ctx *ctx = a->ctx;
+  td_status s = a->status;
+  if (!s && a->action == DEQUEUE) s = out_tuples(a);
+  for (int64_t i = 0; i < a->done && a->taken; i++) tuple_free(q, a->taken[i]);
+  td_free(a->taken);
+  td_free(a);
+  td_resource_release(q);
+  td_kernel_done(ctx, s);
+}
+
+/* Does what can be done now. The queue is retained by the caller. */
+static void flush(td_queue *q) {
+  attempt over;
+  over.prev = over.next = &over;
+  pthread_mutex_lock(&q->lock);
+  for (bool any = true; any;) {
+    any = advance(q, ENQUEUE, &over);
+    any = advance(q, DEQUEUE, &over) || any;
+  }
+  pthread_mutex_unlock(&q->lock);
+  for (attempt *a = over.next, *next; a != &over; a = next) {
+    next = a->next;
+    /* waits for a callback that runs right now: it finds the attempt taken and leaves it alone */
+    if (a->has_callback) td_cancellation_unregister(a->ctx->step->cancellation, &a->on_cancel);
+    finish(a);
+  }
+}
+
+static td_status cancelled_status(const attempt *a) {
+  return td_cancelled("%s operation was cancelled", a->is_close            ? "Close"
+                                                    : a->action == ENQUEUE ? "Enqueue"
+                                                                           : "Dequeue");
+}
+
+static void cancelled(td_cancel_callback *c) {
+  attempt *a = TD_CONTAINER_OF(c, attempt, on_cancel);
+  td_queue *q = a->queue;
+  pthread_mutex_lock(&q->lock);
+  bool mine = !a->is_taken;
+  if (mine) {
+    unlink_attempt(a);
+    if (a->action == DEQUEUE) give_back(a);
+    a->status = cancelled_status(a);
+    td_resource_retain(q);
+  }
+  pthread_mutex_unlock(&q->lock);
+  if (!mine) return;
+  finish(a);
+  flush(q); /* who waited behind it */
+  td_resource_release(q);
+}
+
+static void submit(const attempt *what) {
+  attempt *a = td_new(attempt);
+  *a = *what;
+  td_queue *q = td_resource_retain(a->queue);
+  td_cancellation *c = a->ctx->step->cancellation;
+  a->on_cancel.cancelled = cancelled;
+  td_resource_retain(q); /* for flush(): the attempt's goes with it */
+  pthread_mutex_lock(&q->lock);
+  a->has_callback = c != NULL;
+  bool ok = !a->has_callback || td_cancellation_register(c, &a->on_cancel);
+  if (ok) {
+    attempt *list = &q->waiting[a->action];
+    a->prev = list->prev;
+    a->next = list;
+    a->prev->next = list->prev = a;
+  }
+  pthread_mutex_unlock(&q->lock);
+  if (ok) {
+    flush(q);
+  } else {
+    a->status = cancelled_status(a);
+    finish(a);
+  }
+  td_resource_release(q);
+}
+
+/* ---- enqueue ---- */
+
+static td_status mismatch(int i, char *want, const td_tensor *got) {
+  char *text = td_tensor_shape_text(got);
+  td_status s = td_invalid_argument("Shape mismatch in tuple component %d. Expected %s, got %s", i, want, text);
+  td_free(want);
+  td_free(text);
+  return s;
+}
+
+static td_status check_types(td_queue *q, td_kernel_ctx *ctx, int first) {
+  int n = ctx->kernel->input_count - first;
+  if (n != q->spec.type_count)
+    return td_invalid_argument("Wrong number of components in tuple. Expected %d, got %d", q->spec.type_count, n);
+  for (int i = 0; i < n; i++)
+    if (td_in(ctx, first + i)->dtype != q->spec.types[i])
+      return td_invalid_argument("Type mismatch in tuple component %d. Expected %s, got %s", i,
+                                 td_dtype_name(q->spec.types[i]), td_dtype_name(td_in(ctx, first + i)->dtype));
+  return TD_STATUS_OK;
+}
+
+static td_status check_one(td_queue *q, td_kernel_ctx *ctx, int first) {
+  TD_TRY(check_types(q, ctx, first));
+  for (int i = 0; i < q->spec.shape_count; i++) {
+    td_tensor *t = td_in(ctx, first + i);
+    if (!td_partial_shape_fits(&q->spec.shapes[i], t->rank, t->dims))
+      return mismatch(i, td_partial_shape_text(&q->spec.shapes[i]), t);
+  }
+  return TD_STATUS_OK;
+}
+
+static td_status check_many(td_queue *q, td_kernel_ctx *ctx, int first) {
+  TD_TRY(check_types(q, ctx, first));
+  for (int i = 0; i < q->spec.type_count; i++)
+    if (!td_in(ctx, first + i)->rank)
+      return td_invalid_argument("Component %d of a batch of elements must be at least a vector, but is a scalar", i);
+  int64_t n = td_in(ctx, first)->dims[0];
+  for (int i = 0; i < q->spec.type_count; i++) {
+    td_tensor *t = td_in(ctx, first + i);
+    if (!q->spec.shape_count) {
+      if (t->dims[0] != n)
+        return td_invalid_argument(
+            "All input tensors must have the same size in the 0th dimension. Component %d has %lld, and should have "
+            "%lld",
+            i, (long long)t->dims[0], (long long)n);
+      continue;
+    }
+    const td_partial_shape *s = &q->spec.shapes[i];
+    if (t->dims[0] == n && td_partial_shape_fits(s, t->rank - 1, t->dims + 1)) continue;
+    td_shape want = {.rank = 1, .dims = {n}};
+    for (int k = 0; k < s->rank && want.rank < TD_MAX_RANK; k++) want.dims[want.rank++] = s->dims[k];
+    return mismatch(i, td_dims_text(want.rank, want.dims), t);
+  }
+  return TD_STATUS_OK;
+}
+
+void td_queue_enqueue(td_queue *q, td_kernel_ctx *ctx, int first) {
+  td_status s = check_one(q, ctx, first);
+  if (s)
+    td_kernel_done(ctx, s);
+  else
+    submit(&(attempt){.queue = q, .ctx = ctx, .action = ENQUEUE, .first = first, .wanted = 1});
+}
+
+void td_queue_enqueue_many(td_queue *q, td_kernel_ctx *ctx, int first) {
+  td_status s = check_many(q, ctx, first);
+  int64_t n = s ? 0 : td_in(ctx, first)->dims[0];
+  if (!n)
+    td_kernel_done(ctx, s);
+  else
+    submit(&(attempt){.queue = q, .ctx = ctx, .action = ENQUEUE, .first = first, .is_many = true, .wanted = n});
+}
+
+/* ---- dequeue ---- */
+
+static td_status check_outputs(const td_queue *q, const td_kernel_ctx *ctx) {
+  bool same = ctx->kernel->output_count == q->spec.type_count;
+  for (int i = 0; same && i < q->spec.type_count; i++) same = td_out_type(ctx, i) == q->spec.types[i];
+  if (same) return TD_STATUS_OK;
+  td_strbuf b = {0};
+  for (int i = 0; i < ctx->kernel->output_count; i++)
+    td_strbuf_printf(&b, "%s%s", i ? ", " : "", td_dtype_name(ctx->kernel->output_types[i]));
+  char *types = types_text(&q->spec);
+  td_status s = td_invalid_argument("Signature mismatch, have: -> %s expected: -> %s", td_strbuf_cstr(&b), types);
+  td_strbuf_deinit(&b);
+  td_free(types);
+  return s;
+}
+
+/* The shape that the elements have together in component `i`: a padding queue's unknown sizes are the largest. */
+static td_status batch_shape(const td_queue *q, const attempt *a, int i, td_shape *shape) {
+  const td_partial_shape *s = &q->spec.shapes[i];
+  td_shape_vector(shape, a->wanted);
+  for (int d = 0; d < s->rank; d++) {
+    int64_t size = s->dims[d];
+    for (int64_t k = 0; s->dims[d] < 0 && k < a->done; k++) size = TD_MAX(size, a->taken[k]->parts[i]->dims[d]);
+    TD_TRY(td_shape_append(shape, TD_MAX(size, 0)));
+  }
+  return TD_STATUS_OK;
+}
+
+static void copy_padded(td_kernel_ctx *ctx, td_tensor *out, int64_t row, td_tensor *element) {
+  int64_t per_row = out->count / out->dims[0], step = 1;
+  td_move m;
+  m.rank = 0;
+  int64_t from[TD_MAX_RANK], to[TD_MAX_RANK], own = 1;
+  for (int d = element->rank - 1; d >= 0; d--) {
+    from[d] = own;
+    to[d] = step;
+    own *= element->dims[d];
+    step *= out->dims[d + 1];
+  }
+  for (int d = 0; d < element->rank; d++) td_move_add(&m, element->dims[d], from[d], to[d]);
+  td_move_run(ctx, &m, element, 0, out, row * per_row);
+}
+
+static td_status out_batch(attempt *a) {
+  td_queue *q = a->queue;
+  for (int i = 0; i < q->spec.type_count; i++) {
+    td_shape shape;
+    td_tensor *out;
+    TD_TRY(batch_shape(q, a, i, &shape));
+    TD_TRY(td_out_alloc(a->ctx, i, &shape, &out));
+    bool full = td_partial_shape_is_full(&q->spec.shapes[i]);
+    if (!full && td_dtype_is_pod(out->dtype) && out->size) memset(out->data, 0, out->size);
+    for (int64_t k = 0; k < a->done; k++) {
+      td_tensor *element = a->taken[k]->parts[i];
+      if (!element->count) continue;
+      if (full)
+        td_tensor_copy_elements(out, k * element->count, element, 0, element->count);
+      else
+        copy_padded(a->ctx, out, k, element);
+    }
+  }
+  return TD_STATUS_OK;
+}
+
+static td_status out_tuples(attempt *a) {
+  if (a->is_many) return out_batch(a);
+  for (int i = 0; i < a->queue->spec.type_count; i++) td_out_set(a->ctx, i, td_tensor_retain(a->taken[0]->parts[i]));
+  return TD_STATUS_OK;
+}
+
+void td_queue_dequeue(td_queue *q, td_kernel_ctx *ctx) {
+  td_status s = check_outputs(q, ctx);
+  if (s)
+    td_kernel_done(ctx, s);
+  else
+    submit(&(attempt){.queue = q, .ctx = ctx, .action = DEQUEUE, .wanted = 1});
+}
+
+void td_queue_dequeue_many(td_queue *q, td_kernel_ctx *ctx, int32_t n, bool allow_small) {
+  td_status s = check_outputs(q, ctx);
+  if (!s && !q->spec.shape_count)
+    s = td_invalid_argument(q->spec.kind == TD_QUEUE_PRIORITY
+                                ? "%s's DequeueMany requires the components to have specified shapes."
+                                : "%s's DequeueMany and DequeueUpTo require the components to have specified shapes.",
+                            kind_name(q));
+  attempt a = {.queue = q, .ctx = ctx, .action = DEQUEUE, .is_many = true, .allow_small = allow_small, .wanted = n};
+  if (!s && !n) s = out_batch(&a);
+  if (s || !n)
+    td_kernel_done(ctx, s);
+  else
+    submit(&a);
+}
+
+/* ---- close, size ---- */
+
+static void close_and_cancel(td_queue *q) {
+  attempt over;
+  over.prev = over.next = &over;
+  pthread_mutex_lock(&q->lock);
+  q->is_closed = true;
+  while (!is_empty(&q->waiting[ENQUEUE])) {
+    attempt *a = q->waiting[ENQUEUE].next;
+    unlink_attempt(a);
+    a->status = a->is_close ? TD_STATUS_OK : cancelled_status(a);
+    a->prev = over.prev;
+    a->next = &over;
+    a->prev->next = over.prev = a;
+  }
+  pthread_mutex_unlock(&q->lock);
+  for (attempt *a = over.next, *next; a != &over; a = next) {
+    next = a->next;
+    if (a->has_callback) td_cancellation_unregister(a->ctx->step->cancellation, &a->on_cancel);
+    finish(a);
+  }
+  flush(q);
+}
+
+void td_queue_close(td_queue *q, td_kernel_ctx *ctx, bool cancel_pending) {
+  if (!cancel_pending) { /* behind the enqueues that wait */
+    submit(&(attempt){.queue = q, .ctx = ctx, .action = ENQUEUE, .is_close = true});
+    return;
+  }
+  td_resource_retain(q);
+  close_and_cancel(q);
+  td_resource_release(q);
+  td_kernel_done(ctx, TD_STATUS_OK);
+}
+
+int64_t td_queue_size(td_queue *q) {
+  pthread_mutex_lock(&q->lock);
+  int64_t n = (int64_t)q->count;
+  pthread_mutex_unlock(&q->lock);
+  return n;
+}
+
+bool td_queue_is_closed(td_queue *q) {
+  pthread_mutex_lock(&q->lock);
+  bool yes = q->is_closed;
+  pthread_mutex_unlock(&q->lock);
+  return yes;
+}
