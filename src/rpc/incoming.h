@@ -1,0 +1,53 @@
+/* The message that a stream receives: prefix, then bytes into a receiver or gathered. Loop thread only. */
+#ifndef TD_RPC_INCOMING_H_
+#define TD_RPC_INCOMING_H_
+
+#include <stdatomic.h>
+
+#include "rpc/inflate.h"
+#include "rpc/payload.h"
+
+enum { TD_INCOMING_INLINE = 512 };
+
+/* Bytes gathered on behalf of peers, and their cap. */
+typedef struct td_gather_budget {
+  _Atomic size_t used;
+  size_t max;
+} td_gather_budget;
+
+typedef struct td_incoming {
+  /* set by the owner at the start */
+  td_receiver *receiver;        /* owned; NULL: gather */
+  size_t max;                   /* bytes a message may have */
+  td_encoding encoding;         /* what the compressed flag means */
+  td_gather_budget *budgets[2]; /* of the connection and of the process; may be NULL */
+
+  unsigned char prefix[5];
+  unsigned char prefix_size;
+  bool complete;
+  bool began;
+  size_t size, got; /* of the message as on the wire */
+  char *data;       /* gathered bytes: `small` or heap */
+  size_t capacity;
+  char *window; /* where the receiver wants the next bytes */
+  size_t window_size;
+  char small[TD_INCOMING_INLINE];
+} td_incoming;
+
+/* Starts over; `small` is left as it is. The owner then sets the first four members. */
+void td_incoming_init(td_incoming *in);
+/* Takes the next bytes of the stream. */
+td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) TD_MUST_USE;
+/* Where the next bytes may be read to, and how many; NULL: nowhere in particular. Feeding them from there later
+ * costs no copy. */
+char *td_incoming_window(td_incoming *in, size_t *size);
+/* Whether a whole message is there, compressed or not: INTERNAL with the reason if not. */
+td_status td_incoming_check(const td_incoming *in) TD_MUST_USE;
+bool td_incoming_is_compressed(const td_incoming *in);
+/* Hands inflated bytes (owned) to the receiver, or makes them the gathered message. */
+td_status td_incoming_replace(td_incoming *in, char *data, size_t size) TD_MUST_USE;
+static inline td_str td_incoming_message(const td_incoming *in) { return td_str_n(in->data, in->data ? in->got : 0); }
+/* Destroys the receiver and frees the bytes. */
+void td_incoming_deinit(td_incoming *in);
+
+#endif /* TD_RPC_INCOMING_H_ */

@@ -1,0 +1,112 @@
+/* gRPC over HTTP/2: server and channel, unary calls. What messages mean is not known here. */
+#ifndef TD_RPC_RPC_H_
+#define TD_RPC_RPC_H_
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "base/str.h"
+#include "rpc/loop.h"
+#include "rpc/payload.h"
+
+/* ---- server ---------------------------------------------------------------------------------------------- */
+
+typedef struct td_rpc_server td_rpc_server;
+typedef struct td_call td_call; /* one request being served */
+
+typedef struct td_method {
+  const char *path; /* "/tensorflow.MasterService/RunStep" */
+  /* The request is complete. Runs on the connection's loop thread and must not block; `request` is valid until the
+   * call is answered. Must lead to exactly one td_call_reply() or td_call_fail(), now or later, on any thread.
+   * With a receiver, `request` is empty. */
+  void (*handle)(void *service, td_call *call, td_str request);
+  /* Optional: where the request's bytes go (kept by the call, destroyed with it); called at the headers. */
+  td_receiver *(*receiver)(void *service, td_call *call);
+} td_method;
+
+typedef struct td_rpc_server_options {
+  td_loop **loops; /* connections are dealt to these in turn */
+  int loop_count;
+  const td_method *methods;
+  int method_count;
+  void *service;             /* handed to the methods */
+  size_t max_message_bytes;  /* 0: INT32_MAX; larger requests and replies fail with RESOURCE_EXHAUSTED */
+  size_t max_buffered_bytes; /* cap of gathered request bytes per connection and of the process; 0: 4 GiB */
+  uint32_t max_streams;      /* 0: 65,536 */
+  uint64_t keepalive_ns;     /* ping a connection silent for so long; 0: never */
+  /* Admission: at a request's headers, before its body is accepted. Optional. */
+  td_status (*admit)(void *service, td_call *call);
+} td_rpc_server_options;
+
+/* Binds and listens; nothing is accepted before td_rpc_server_start(). `address`: "host:port", "[v6]:port", or
+ * "unix:PATH"; port 0: any. A port in use is UNKNOWN "Could not start gRPC server" with the address and reason. */
+td_status td_rpc_server_create(const td_rpc_server_options *options, td_rpc_server **out) TD_MUST_USE;
+td_status td_rpc_server_listen(td_rpc_server *s, const char *address,
+                               int *out_port) TD_MUST_USE; /* may be called repeatedly */
+void td_rpc_server_start(td_rpc_server *s);
+/* Stop accepting, send GOAWAY; running calls go on. Returns at once. */
+void td_rpc_server_stop_accepting(td_rpc_server *s);
+/* Waits until no call runs, at most until `deadline_ns` (td_now_ns()'s clock); then cancels what is left and waits
+ * for it. False if something had to be cancelled. */
+bool td_rpc_server_drain(td_rpc_server *s, uint64_t deadline_ns);
+/* Closes every connection; no method runs after it. From a thread that is no loop's, before the loops stop. */
+void td_rpc_server_destroy(td_rpc_server *s);
+
+/* Answers with one message, whose segments pass to the call. Thread-safe; `call` is gone for the caller. */
+void td_call_reply(td_call *call, td_payload *message);
+/* Answers with an error (consumed). `details`: the bytes of grpc-status-details-bin, or empty. */
+void td_call_fail(td_call *call, td_status status, td_str details);
+
+/* `fn(arg)` runs once if the client cancels, its connection breaks, or its deadline passes before the answer, on
+ * the call's loop thread, never after the answer was given on that thread. Set from within handle() only. The
+ * call must still be answered (the answer is dropped). fn must not answer the call itself with a lock of the
+ * caller's held. */
+void td_call_on_cancel(td_call *call, void (*fn)(void *arg), void *arg);
+/* The same with an argument of the call's own: `release(arg)` runs once on the loop thread when fn can no longer run,
+ * whether it ran or not. */
+void td_call_on_cancel_owned(td_call *call, void (*fn)(void *arg), void *arg, void (*release)(void *arg));
+td_loop *td_call_loop(const td_call *call);
+uint64_t td_call_deadline_ns(const td_call *call);              /* TD_NO_DEADLINE if the client set none */
+td_str td_call_metadata(const td_call *call, const char *name); /* a request header ("user-agent"); empty if absent */
+const char *td_call_peer(const td_call *call);                  /* "ipv4:1.2.3.4:5", "unix:" */
+td_str td_call_path(const td_call *call);
+
+/* ---- channel --------------------------------------------------------------------------------------------- */
+
+typedef struct td_channel td_channel;         /* to one address; connects on first use, reconnects with backoff */
+typedef struct td_client_call td_client_call; /* one call in flight */
+
+typedef struct td_channel_options {
+  size_t max_message_bytes; /* 0: INT32_MAX */
+  uint64_t keepalive_ns;    /* ping after so much silence while calls are in flight; 0: never */
+  uint64_t max_backoff_ns;  /* 0: 1 s, as TensorFlow's */
+  const char *user_agent;   /* NULL: "tensord/<version>" */
+} td_channel_options;
+
+/* `address`: "host:port" or "unix:PATH". Belongs to `loop`. Name resolution never blocks the loop. */
+td_status td_channel_create(td_loop *loop, const char *address, const td_channel_options *options,
+                            td_channel **out) TD_MUST_USE;
+/* Fails what is in flight (UNAVAILABLE) and closes. Thread-safe; returns once it was posted. */
+void td_channel_destroy(td_channel *c);
+bool td_channel_is_connected(const td_channel *c); /* a hint; any thread */
+
+typedef struct td_call_options {
+  const char *path;
+  uint64_t deadline_ns;  /* TD_NO_DEADLINE: none; sent as grpc-timeout and kept locally */
+  bool wait_for_ready;   /* wait for a connection instead of failing with UNAVAILABLE */
+  td_receiver *receiver; /* where the reply goes; NULL: gathered. Destroyed with the call. */
+  /* The call has ended: exactly once, on the channel's loop thread, with no lock held. `status` is the callback's
+   * to free; `reply` (gathered) and `details` (grpc-status-details-bin, decoded) are valid only inside it. */
+  void (*done)(void *arg, td_status status, td_str reply, td_str details);
+  void *arg;
+} td_call_options;
+
+/* Starts a call with one message, whose segments pass to it. Thread-safe (posted when not on the channel's loop).
+ * The result is for td_client_call_cancel() and must be released once. */
+td_client_call *td_channel_call(td_channel *c, const td_call_options *options, td_payload *message);
+/* Ends the call with CANCELLED (and RST_STREAM) if it has not ended; done() still runs exactly once. Thread-safe. */
+void td_client_call_cancel(td_client_call *call);
+void td_client_call_release(td_client_call *call); /* the handle only; the call goes on */
+
+#endif /* TD_RPC_RPC_H_ */
