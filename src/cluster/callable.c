@@ -1,0 +1,75 @@
+#include "cluster/callable.h"
+
+#include "base/mem.h"
+#include "cluster/master_step.h"
+
+enum { MAX_CALLABLES = 1000000 }; /* of a session; handles are never used again */
+
+static td_str *names_of(td_arena *arena, char *const *names, size_t count) {
+  td_str *out = td_arena_array(arena, td_str, count + 1);
+  for (size_t i = 0; i < count; i++) out[i] = td_str_of(names[i]);
+  return out;
+}
+
+static td_status check(const Pb__CallableOptions *o) {
+  if (!o) return td_invalid_argument("MakeCallable without options");
+  if (o->n_feed_devices || o->n_fetch_devices)
+    return td_unimplemented(
+        "CallableOptions::feed_devices and CallableOptions::fetch_devices to configure feeding/fetching tensors "
+        "to/from "
+        "device memory is not yet supported when using a remote session.");
+  if (o->n_tensor_connection) return td_unimplemented("CallableOptions::tensor_connection is not implemented");
+  return TD_STATUS_OK;
+}
+
+/* With the session's lock held. */
+static td_status add(td_master_session *s, td_plan_view *view, int64_t timeout_ms, int64_t *out_handle) {
+  if (s->is_closed) return td_failed_precondition("Session is closed.");
+  if (s->callable_count >= MAX_CALLABLES)
+    return td_resource_exhausted("session %s has made %d callables already", s->handle, MAX_CALLABLES);
+  TD_GROW(s->callables, s->callable_count, s->callable_capacity);
+  td_plan_retain(view->plan);
+  s->callables[s->callable_count] = (td_callable){.view = view, .timeout_ms = timeout_ms};
+  *out_handle = (int64_t)s->callable_count++;
+  return TD_STATUS_OK;
+}
+
+/* A plan may be in the making for a step that came before; a callable of one that fails would fail for ever. */
+static td_status add_when_ready(td_master_session *s, td_plan_view *view, int64_t timeout_ms, int64_t *out_handle) {
+  pthread_mutex_lock(&s->lock);
+  while (!view->plan->is_ready && !s->is_closed) pthread_cond_wait(&s->changed, &s->lock);
+  td_status status = view->plan->is_ready ? td_status_retain(view->plan->status) : TD_STATUS_OK;
+  if (!status) status = add(s, view, timeout_ms, out_handle);
+  pthread_mutex_unlock(&s->lock);
+  return status;
+}
+
+td_status td_callable_make(td_master_session *s, const Pb__MakeCallableRequest *request, int64_t *out_handle) {
+  const Pb__CallableOptions *o = request->options;
+  td_plan_view *view;
+  bool is_new;
+  td_arena arena = {0};
+  TD_TRY(check(o));
+  td_names names = {names_of(&arena, o->feed, o->n_feed),
+                    names_of(&arena, o->fetch, o->n_fetch),
+                    names_of(&arena, o->target, o->n_target),
+                    o->n_feed,
+                    o->n_fetch,
+                    o->n_target};
+  pthread_mutex_lock(&s->lock);
+  td_status status =
+      s->is_closed ? td_failed_precondition("Session is closed.") : td_plan_view_get(s, &names, &view, &is_new);
+  td_plan *plan = status ? NULL : td_plan_retain(view->plan);
+  pthread_mutex_unlock(&s->lock);
+  if (plan && is_new) td_plan_build(plan);
+  if (plan) status = add_when_ready(s, view, o->run_options ? o->run_options->timeout_in_ms : 0, out_handle);
+  td_plan_release(plan);
+  td_arena_deinit(&arena);
+  return status;
+}
+
+void td_callable_release(td_master_session *s, int64_t handle) {
+  pthread_mutex_lock(&s->lock);
+  if (handle >= 0 && (uint64_t)handle < s->callable_count) s->callables[handle].is_released = true;
+  pthread_mutex_unlock(&s->lock);
+}

@@ -1,0 +1,286 @@
+#include "cluster/graph_mgr.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/mem.h"
+#include "cluster/remote_rendezvous.h"
+#include "cluster/step_table.h"
+#include "graph/partition.h"
+#include "proto/message.h"
+#include "runtime/executor.h"
+#include "runtime/function_runtime.h"
+
+enum { MAX_GRAPHS = 100000 }; /* of a session */
+
+struct td_registered_graph {
+  atomic_uint refs;
+  td_worker_session *session; /* retained */
+  char handle[20];
+  td_partition *partitions; /* one per device; programs[i] is partitions[i] compiled */
+  td_program **programs;
+  size_t count;
+  td_function_runtime *functions; /* NULL when the graph's library is empty */
+};
+
+const char *td_registered_graph_handle(const td_registered_graph *g) { return g->handle; }
+
+td_registered_graph *td_registered_graph_retain(td_registered_graph *g) {
+  atomic_fetch_add_explicit(&g->refs, 1, memory_order_relaxed);
+  return g;
+}
+
+void td_registered_graph_release(td_registered_graph *g) {
+  /* acq_rel: the last owner sees every use before it frees */
+  if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
+  for (size_t i = 0; g->programs && i < g->count; i++) td_program_release(g->programs[i]);
+  td_free(g->programs);
+  if (g->functions) td_function_runtime_destroy(g->functions);
+  td_partitions_free(g->partitions, g->count);
+  td_worker_session_release(g->session);
+  td_free(g);
+}
+
+static td_device *find_device(const td_worker_session *s, td_str name) {
+  for (int i = 0; i < s->device_count; i++)
+    if (td_str_is(name, s->devices[i]->name)) return s->devices[i];
+  return NULL;
+}
+
+/* Incarnations of this task's own devices; others are not cut apart here. */
+static uint64_t incarnation_of(void *arg, td_str device) {
+  td_device *d = find_device(arg, device);
+  return d ? d->incarnation : 0;
+}
+
+static td_status check_devices(const td_worker_session *s, const td_graph *g) {
+  for (size_t i = 0; i < g->node_count; i++) {
+    const td_node *n = g->nodes[i];
+    if (!n->is_removed && !n->device.size)
+      return td_invalid_argument("Node '%.*s' is missing a device specification", TD_STR_ARG(n->def.name));
+    if (!n->is_removed && !find_device(s, n->device))
+      return td_invalid_argument("%.*s unknown device.", TD_STR_ARG(n->device));
+  }
+  return TD_STATUS_OK;
+}
+
+static td_status compile(td_registered_graph *g, td_graph *whole) {
+  td_worker_session *s = g->session;
+  TD_TRY(check_devices(s, whole));
+  pthread_mutex_lock(&s->lock);
+  int64_t suffix = s->next_suffix;
+  s->next_suffix += (int64_t)whole->node_count; /* more than one cut can use */
+  pthread_mutex_unlock(&s->lock);
+  td_partition_options options = {.suffix = 'G', .next_suffix = &suffix, .incarnation = incarnation_of, .arg = s};
+  TD_TRY(td_graph_partition(whole, &options, &g->partitions, &g->count));
+  g->programs = td_new_array(td_program *, g->count);
+  if (whole->library && whole->library->functions.count)
+    g->functions = td_function_runtime_create(whole->library, td_str_of(s->handle));
+  for (size_t i = 0; i < g->count; i++) {
+    td_program_options o = {
+        .device = find_device(s, g->partitions[i].location),
+        .kernels = s->kernels,
+        .functions = g->functions,
+        .session = td_str_of(s->handle),
+    };
+    if (!o.device) return td_invalid_argument("%.*s unknown device.", TD_STR_ARG(g->partitions[i].location));
+    TD_TRY(td_program_create(g->partitions[i].graph, &o, &g->programs[i]));
+  }
+  return TD_STATUS_OK;
+}
+
+td_status td_graph_mgr_register(td_worker_session *s, td_graph *whole, td_registered_graph **out) {
+  td_registered_graph *g = td_new(td_registered_graph);
+  atomic_init(&g->refs, 1);
+  g->session = td_worker_session_retain(s);
+  td_status status = compile(g, whole);
+  if (!status) {
+    pthread_mutex_lock(&s->lock);
+    snprintf(g->handle, sizeof g->handle, "%016llx", (unsigned long long)s->next_graph++);
+    if (s->is_closed)
+      status = td_aborted("Session handle is not found: %s. It was closed meanwhile.", s->handle);
+    else if (s->graphs.count >= MAX_GRAPHS)
+      status = td_resource_exhausted("session %s has %d graphs already", s->handle, MAX_GRAPHS);
+    else
+      td_map_put(&s->graphs, td_str_of(g->handle), td_registered_graph_retain(g));
+    pthread_mutex_unlock(&s->lock);
+  }
+  if (status)
+    td_registered_graph_release(g);
+  else
+    *out = g;
+  return status;
+}
+
+td_status td_graph_mgr_find(td_worker_session *s, td_str handle, td_registered_graph **out) {
+  pthread_mutex_lock(&s->lock);
+  td_registered_graph *g = td_map_get(&s->graphs, handle);
+  if (g) td_registered_graph_retain(g);
+  pthread_mutex_unlock(&s->lock);
+  if (!g) return td_aborted("Graph handle is not found: %.*s", (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  *out = g;
+  return TD_STATUS_OK;
+}
+
+td_status td_graph_mgr_deregister(td_worker_session *s, td_str handle) {
+  pthread_mutex_lock(&s->lock);
+  td_registered_graph *g = td_map_remove(&s->graphs, handle);
+  pthread_mutex_unlock(&s->lock);
+  if (!g)
+    return td_aborted("Graph handle is not found: %.*s. Possibly, this worker just restarted.",
+                      (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  td_registered_graph_release(g);
+  return TD_STATUS_OK;
+}
+
+/* ---- running ---- */
+
+typedef struct graph_run {
+  td_run_graph *r;
+  td_registered_graph *graph; /* retained */
+  td_step_entry *entry;       /* retained */
+  td_step step;
+  atomic_int pending; /* programs, then fetches */
+  pthread_mutex_t lock;
+  td_status status; /* guarded by lock until pending is 0 */
+  struct fetch *fetches;
+} graph_run;
+
+typedef struct fetch {
+  td_recv recv;
+  graph_run *run;
+  int index;
+} fetch;
+
+/* The partitions as RunMetadata.partition_graphs. */
+static td_status put_partition_graphs(graph_run *run) {
+  td_arena arena = {0};
+  td_status s = TD_STATUS_OK;
+  for (size_t i = 0; !s && i < run->graph->count; i++)
+    s = td_message_encode_field(&td_graph_to_proto(run->graph->partitions[i].graph, &arena)->base, 3,
+                                &run->r->metadata);
+  td_arena_deinit(&arena);
+  return s;
+}
+
+static void finish(graph_run *run) {
+  td_run_graph *r = run->r;
+  td_status status = run->status;
+  if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
+  if (status)
+    for (int i = 0; i < r->recv_count; i++) {
+      td_tensor_release(r->recvs[i]);
+      r->recvs[i] = NULL;
+    }
+  td_step_entry_release(run->entry);
+  td_registered_graph_release(run->graph);
+  pthread_mutex_destroy(&run->lock);
+  td_free(run->fetches);
+  td_free(run);
+  r->done(r, status);
+}
+
+static void merge_status(graph_run *run, td_status s) {
+  if (!s) return;
+  pthread_mutex_lock(&run->lock);
+  td_status_merge(&run->status, s);
+  pthread_mutex_unlock(&run->lock);
+}
+
+static bool last_one(graph_run *run) {
+  /* acq_rel: who comes last sees what the others stored */
+  return atomic_fetch_sub_explicit(&run->pending, 1, memory_order_acq_rel) == 1;
+}
+
+static void fetched(td_recv *recv, td_status status, td_tensor *t, bool dead) {
+  fetch *f = TD_CONTAINER_OF(recv, fetch, recv);
+  graph_run *run = f->run;
+  td_run_graph *r = run->r;
+  if (!status && dead) {
+    td_str key = r->recv_keys[f->index].text;
+    td_tensor_release(t);
+    t = NULL;
+    status = td_internal(
+        "Failed to fetch outputs for step %lld. (Original error message: Invalid argument: The tensor returned for "
+        "%.*s was "
+        "not valid.)",
+        (long long)r->step_id, TD_STR_ARG(key));
+  }
+  r->recvs[f->index] = t;
+  merge_status(run, status);
+  if (last_one(run)) finish(run);
+}
+
+static void fetch_all(graph_run *run) {
+  td_run_graph *r = run->r;
+  if (run->status || !r->recv_count) {
+    finish(run);
+    return;
+  }
+  int n = r->recv_count;
+  const td_rendezvous_key *keys = r->recv_keys;
+  td_rendezvous *local = td_rendezvous_retain(td_step_rendezvous_local(run->entry->rendezvous));
+  fetch *fetches = run->fetches = td_new_array(fetch, (size_t)n);
+  atomic_store_explicit(&run->pending, n, memory_order_relaxed);
+  /* After the last one completes nothing of `run` may be touched. */
+  for (int i = 0; i < n; i++) fetches[i] = (fetch){.recv.done = fetched, .run = run, .index = i};
+  for (int i = 0; i < n; i++) {
+    td_rendezvous_recv(local, &keys[i], (td_frame_id){0}, &fetches[i].recv);
+  }
+  td_rendezvous_release(local);
+}
+
+static void program_done(void *arg, td_status status, td_tensor **results, int result_count) {
+  graph_run *run = arg;
+  for (int i = 0; i < result_count; i++) td_tensor_release(results[i]);
+  merge_status(run, status);
+  if (last_one(run)) fetch_all(run);
+}
+
+static td_status offer_feeds(graph_run *run) {
+  td_run_graph *r = run->r;
+  for (int i = 0; i < r->send_count; i++)
+    TD_TRY(td_rendezvous_send(run->entry->rendezvous, &r->send_keys[i], (td_frame_id){0}, td_tensor_retain(r->sends[i]),
+                              false));
+  return TD_STATUS_OK;
+}
+
+void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
+  td_worker_session *session = g->session;
+  td_task *task = session->task;
+  td_step_entry *entry;
+  td_status s = td_step_table_get(task->steps, r->step_id, true, &entry);
+  if (s) {
+    r->done(r, s);
+    return;
+  }
+  graph_run *run = td_new(graph_run);
+  run->r = r;
+  run->graph = td_registered_graph_retain(g);
+  run->entry = entry;
+  pthread_mutex_init(&run->lock, NULL);
+  td_step_rendezvous_attach(entry->rendezvous, session->peers);
+  run->step = (td_step){
+      .id = r->step_id,
+      .rendezvous = entry->rendezvous,
+      .cancellation = entry->cancellation,
+      .step_resources = entry->step_resources,
+      .pool = task->pool,
+      .functions = g->functions,
+      .session = td_str_of(session->handle),
+  };
+  run->status = offer_feeds(run);
+  if (run->status || !g->count) {
+    fetch_all(run);
+    return;
+  }
+  size_t n = g->count; /* `run` may be gone once the last program was started */
+  td_program **programs = g->programs;
+  atomic_store_explicit(&run->pending, (int)n, memory_order_relaxed);
+  td_registered_graph_retain(g);
+  for (size_t i = 0; i < n; i++) {
+    td_run_options options = {.step = &run->step, .done = program_done, .arg = run};
+    td_executor_run(programs[i], &options);
+  }
+  td_registered_graph_release(g);
+}

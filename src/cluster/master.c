@@ -1,0 +1,167 @@
+#include "cluster/master.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { MAX_SESSIONS = 10000 };
+static const uint64_t RESET_TIMEOUT_NS = 60000000000u; /* a task that is stuck must not hold a reset for ever */
+
+struct td_master {
+  td_task *task;
+  pthread_rwlock_t lock;
+  /* guarded by lock */
+  td_map sessions; /* handle -> td_master_session */
+  bool is_closed;
+};
+
+td_master *td_master_create(td_task *task) {
+  td_master *m = td_new(td_master);
+  m->task = task;
+  pthread_rwlock_init(&m->lock, NULL);
+  return m;
+}
+
+void td_master_destroy(td_master *m) {
+  if (!m) return;
+  td_map_deinit(&m->sessions);
+  pthread_rwlock_destroy(&m->lock);
+  td_free(m);
+}
+
+td_status td_master_find(td_master *m, td_str handle, td_master_session **out) {
+  pthread_rwlock_rdlock(&m->lock);
+  td_master_session *s = td_map_get(&m->sessions, handle);
+  if (s) td_master_session_retain(s);
+  pthread_rwlock_unlock(&m->lock);
+  if (!s) return td_aborted("Session %.*s is not found.", (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  *out = s;
+  return TD_STATUS_OK;
+}
+
+td_status td_master_add(td_master *m, td_master_session *s) {
+  td_status status = TD_STATUS_OK;
+  pthread_rwlock_wrlock(&m->lock);
+  if (m->is_closed)
+    status = td_error(TD_UNAVAILABLE, "%s is shutting down", m->task->name);
+  else if (m->sessions.count >= MAX_SESSIONS)
+    status = td_resource_exhausted("%s has %d sessions already", m->task->name, MAX_SESSIONS);
+  else
+    td_map_put(&m->sessions, td_str_of(s->handle), td_master_session_retain(s));
+  pthread_rwlock_unlock(&m->lock);
+  return status;
+}
+
+td_status td_master_close(td_master *m, td_str handle) {
+  pthread_rwlock_wrlock(&m->lock);
+  td_master_session *s = td_map_remove(&m->sessions, handle);
+  pthread_rwlock_unlock(&m->lock);
+  if (!s)
+    return td_aborted("Session %.*s is not found. Possibly, this master has restarted.",
+                      (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  td_master_session_close(s, td_now_ns() + TD_CLOSE_NS);
+  td_master_session_release(s);
+  return TD_STATUS_OK;
+}
+
+/* Takes all sessions out of the table; they pass to the caller. */
+static td_master_session **take_all(td_master *m, size_t *count) {
+  void *v;
+  pthread_rwlock_wrlock(&m->lock);
+  td_master_session **all = td_new_array(td_master_session *, m->sessions.count);
+  *count = 0;
+  for (size_t i = 0; td_map_next(&m->sessions, &i, NULL, &v);) all[(*count)++] = v;
+  td_map_clear(&m->sessions);
+  pthread_rwlock_unlock(&m->lock);
+  return all;
+}
+
+/* All stop first, so that what they wait for goes on at the same time. */
+static void close_all(td_master_session **sessions, size_t count) {
+  uint64_t deadline_ns = td_now_ns() + TD_CLOSE_NS;
+  for (size_t i = 0; i < count; i++) td_master_session_stop(sessions[i]);
+  for (size_t i = 0; i < count; i++) {
+    td_master_session_close(sessions[i], deadline_ns);
+    td_master_session_release(sessions[i]);
+  }
+  td_free(sessions);
+}
+
+void td_master_close_all(td_master *m) {
+  size_t count;
+  pthread_rwlock_wrlock(&m->lock);
+  m->is_closed = true;
+  pthread_rwlock_unlock(&m->lock);
+  td_master_session **all = take_all(m, &count);
+  close_all(all, count);
+}
+
+td_status td_master_reset(td_master *m, const Pb__ResetRequest *request, const atomic_bool *gave_up) {
+  size_t count, worker_count;
+  td_worker **workers;
+  td_arena arena = {0};
+  td_status status = td_discover_targets(m->task->peers, request->device_filters, request->n_device_filters, &arena,
+                                         &workers, &worker_count);
+  if (!status) {
+    td_master_session **old = take_all(m, &count);
+    Pb__CleanupAllRequest cleanup = PB__CLEANUP_ALL_REQUEST__INIT;
+    cleanup.n_container = request->n_container;
+    cleanup.container = request->container;
+    status = td_call_all(workers, worker_count, TD_WORKER_CLEANUP_ALL, &cleanup.base, td_now_ns() + RESET_TIMEOUT_NS,
+                         gave_up);
+    if (status) td_warn("Reset: %s", td_status_message(status));
+    close_all(old, count);
+  }
+  td_arena_deinit(&arena);
+  return status;
+}
+
+static void put_devices(const td_found_devices *found, bool own_and_others, td_arena *arena,
+                        Pb__ListDevicesResponse *out) {
+  out->local_device = td_arena_array(arena, Pb__DeviceAttributes *, found->count + 1);
+  out->remote_device = td_arena_array(arena, Pb__DeviceAttributes *, found->count + 1);
+  for (size_t i = 0; i < found->count; i++) {
+    Pb__DeviceAttributes *a = td_arena_alloc(arena, sizeof *a);
+    *a = found->items[i].attributes;
+    if (own_and_others && !found->items[i].worker->is_self)
+      out->remote_device[out->n_remote_device++] = a;
+    else
+      out->local_device[out->n_local_device++] = a;
+  }
+}
+
+td_status td_master_list_devices(td_master *m, td_str handle, td_arena *arena, const atomic_bool *gave_up,
+                                 Pb__ListDevicesResponse *out) {
+  if (!handle.size) {
+    td_found_devices found;
+    TD_TRY(td_discover_devices(m->task, m->task->peers, NULL, 0, gave_up, arena, &found));
+    put_devices(&found, true, arena, out);
+    return TD_STATUS_OK;
+  }
+  td_master_session *s;
+  td_status status = td_master_find(m, handle, &s);
+  if (status) {
+    td_status_free(status);
+    return td_invalid_argument("Session %.*s is not found. Possibly, this master has restarted.",
+                               (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  }
+  put_devices(&s->devices, s->config.cluster != NULL, arena, out);
+  /* the attributes' strings lie in the session's arena, which a close may free: copy them */
+  for (size_t i = 0; i < out->n_local_device + out->n_remote_device; i++) {
+    Pb__DeviceAttributes *a =
+        i < out->n_local_device ? out->local_device[i] : out->remote_device[i - out->n_local_device];
+    a->name = td_arena_strdup(arena, a->name);
+    a->device_type = td_arena_strdup(arena, a->device_type);
+    a->physical_device_desc = td_arena_strdup(arena, a->physical_device_desc);
+    a->locality = NULL;
+  }
+  td_master_session_release(s);
+  return TD_STATUS_OK;
+}
+
+size_t td_master_session_count(td_master *m) {
+  pthread_rwlock_rdlock(&m->lock);
+  size_t n = m->sessions.count;
+  pthread_rwlock_unlock(&m->lock);
+  return n;
+}

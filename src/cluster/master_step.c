@@ -1,0 +1,538 @@
+#include "cluster/master_step.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "cluster/master.h"
+#include "proto/wire.h"
+
+enum { DECODE_INLINE = 64 * 1024 }; /* larger requests are decoded on the pool */
+/* An error that follows from another task's cancels the rest only after so long: the cause is on its way, and a
+ * cancelled call would lose it. */
+static const uint64_t CAUSE_NS = 1000000000u;
+static const int64_t MAX_TIMEOUT_MS = (int64_t)1 << 40; /* longer is for ever */
+
+static void step_release(td_master_step *st) {
+  /* acq_rel: the last owner sees what the other wrote */
+  if (atomic_fetch_sub_explicit(&st->refs, 1, memory_order_acq_rel) != 1) return;
+  td_status_free(st->status);
+  td_arena_deinit(&st->arena);
+  td_free(st);
+}
+
+/* ---- the end ---- */
+
+/* Everything of the step has ended, clean-up included. */
+static void retire(td_master_step *st) {
+  td_master_session *s = st->session;
+  if (s) {
+    pthread_mutex_lock(&s->lock);
+    if (st->previous) st->previous->next = st->next;
+    if (s->steps == st) s->steps = st->next;
+    if (st->next) st->next->previous = st->previous;
+    if (--s->running == 0) pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+  }
+  if (st->view) td_plan_release(st->view->plan);
+  st->view = NULL;
+  if (s) td_master_session_release(s);
+  st->session = NULL;
+  step_release(st);
+}
+
+static void put_results(td_master_step *st, td_payload *message, td_status *status) {
+  td_plan_view *v = st->view;
+  td_step_part *own = v->plan->own >= 0 ? &st->parts[v->plan->own] : NULL;
+  for (size_t i = 0; !*status && i < v->fetch_count; i++) {
+    td_tensor *t = own ? own->run.recvs[v->fetch_slots[i]] : NULL;
+    if (!t)
+      *status = td_internal("Worker did not return a value for fetch: %.*s", TD_STR_ARG(v->fetch_names[i]));
+    else if (st->is_callable)
+      *status = td_payload_add_tensor(message, 1, t);
+    else
+      *status = td_payload_add_named_tensor(message, 1, v->fetch_names[i], t);
+  }
+}
+
+/* RunMetadata: present even when empty. */
+static void put_metadata(td_master_step *st, td_payload *message) {
+  static const uint8_t empty[] = {0x12, 0x00};
+  td_strbuf all = {0}, b = {0};
+  for (size_t i = 0; i < st->part_count; i++)
+    if (st->parts[i].run.metadata.size) td_strbuf_append(&all, td_strbuf_view(&st->parts[i].run.metadata));
+  if (!all.size) {
+    td_payload_add(message, empty, sizeof empty, NULL, NULL);
+    return;
+  }
+  td_wire_put_bytes(&b, 2, td_strbuf_view(&all));
+  size_t size = b.size;
+  td_payload_take(message, td_strbuf_take(&b), size);
+  td_strbuf_deinit(&all);
+}
+
+/* Answers the client. Consumes `status`. */
+static void answer(td_master_step *st, td_status status) {
+  if (st->is_answered) {
+    td_status_free(status);
+    return;
+  }
+  st->is_answered = true;
+  td_payload message = {0};
+  if (!status && st->view) put_results(st, &message, &status);
+  if (!status || (st->request.store_errors_in_body && !st->is_callable)) {
+    if (status) {
+      td_payload_deinit(&message);
+      message = (td_payload){0};
+    }
+    put_metadata(st, &message);
+    if (status) {
+      td_strbuf b = {0};
+      td_wire_put_uint(&b, 3, (uint64_t)td_status_code(status));
+      td_wire_put_bytes(&b, 4, td_str_of(td_status_message(status)));
+      td_payload_copy(&message, b.data, b.size);
+      td_strbuf_deinit(&b);
+      td_status_free(status);
+    }
+    td_call_reply(st->call, &message);
+  } else {
+    td_payload_deinit(&message);
+    td_call_fail_client(st->call, status);
+  }
+}
+
+static void drop_tensors(td_master_step *st) {
+  td_named_tensors_release(&st->feeds);
+  for (size_t i = 0; i < st->part_count; i++) td_strbuf_deinit(&st->parts[i].run.metadata);
+  td_plan *p = st->view ? st->view->plan : NULL;
+  if (!st->parts || !p || p->own < 0) return;
+  td_run_graph *r = &st->parts[p->own].run;
+  for (int i = 0; i < r->recv_count; i++) td_tensor_release(r->recvs[i]);
+}
+
+static void stop_timers(td_master_step *st) {
+  td_timer_stop(st->loop, &st->timeout);
+  td_timer_stop(st->loop, &st->cause);
+}
+
+static void cleaned_up(void *arg);
+
+/* Tells every partition to forget the step; the client has its answer by now. */
+static void clean_up(td_master_step *st) {
+  td_plan *p = st->view->plan;
+  size_t n = p->partition_count;
+  st->pending = n;
+  for (size_t i = 0; i < n; i++) {
+    td_worker *w = p->partitions[i].worker;
+    w->ops->cleanup_graph(w, st->id, cleaned_up, st);
+  }
+}
+
+static void cleaned_up(void *arg) {
+  td_master_step *st = arg;
+  if (--st->pending == 0) retire(st);
+}
+
+/* A step that never started its parts. Consumes `status`. */
+static void end_early(td_master_step *st, td_status status) {
+  stop_timers(st);
+  answer(st, status);
+  drop_tensors(st);
+  retire(st);
+}
+
+/* ---- combining errors ---- */
+
+/* One root error alone is the step's error; several are listed; if all are derived, the first one. */
+static td_status combine(td_master_step *st) {
+  size_t roots = 0;
+  td_status first = NULL, first_derived = NULL;
+  for (size_t i = 0; i < st->part_count; i++) {
+    td_status s = st->parts[i].status;
+    if (!s) continue;
+    if (td_status_is_derived(s)) {
+      if (!first_derived) first_derived = s;
+      continue;
+    }
+    roots++;
+    if (!first) first = s;
+  }
+  if (roots < 2) {
+    td_status s = first ? first : first_derived;
+    /* a new one, so that the mark stays between servers */
+    return s ? td_error_bytes(td_status_code(s), td_status_message(s), strlen(td_status_message(s))) : TD_STATUS_OK;
+  }
+  td_strbuf text = {0};
+  td_strbuf_puts(&text, "\n=====================\n");
+  for (size_t i = 0; i < st->part_count && text.size < 8192; i++) {
+    td_status s = st->parts[i].status;
+    if (s && !td_status_is_derived(s))
+      td_strbuf_printf(&text, "%s: %s\n", td_code_name(td_status_code(s)), td_status_message(s));
+  }
+  td_strbuf_puts(&text, "=====================\n");
+  td_status s = td_error_bytes(td_status_code(first), text.data, text.size);
+  td_strbuf_deinit(&text);
+  return s;
+}
+
+static void all_done(td_master_step *st) {
+  stop_timers(st);
+  td_status status = st->status ? td_status_retain(st->status) : combine(st);
+  answer(st, status);
+  drop_tensors(st);
+  for (size_t i = 0; i < st->part_count; i++) {
+    td_status_free(st->parts[i].status);
+    st->parts[i].status = NULL;
+  }
+  clean_up(st);
+}
+
+static void cancel_parts(td_master_step *st) {
+  if (st->is_cancelled) return;
+  st->is_cancelled = true;
+  st->pending++; /* a part may end inside its cancel: the last one must not end the step under this loop */
+  for (size_t i = 0; i < st->part_count; i++) {
+    td_step_part *part = &st->parts[i];
+    td_worker *w = st->view->plan->partitions[i].worker;
+    if (!part->is_done) w->ops->cancel_run_graph(w, &part->run);
+  }
+  if (--st->pending == 0) all_done(st);
+}
+
+static void cause_never_came(td_timer *t) { cancel_parts(TD_CONTAINER_OF(t, td_master_step, cause)); }
+
+/* On the loop. Consumes nothing: the status lies in the part. */
+static void part_ended(td_step_part *part) {
+  td_master_step *st = part->step;
+  part->is_done = true;
+  if (part->status) {
+    td_worker *w = st->view->plan->partitions[part - st->parts].worker;
+    bool is_derived = td_status_is_derived(part->status);
+    part->status = td_status_prepend(part->status, "From %s:\n", w->task_name);
+    if (!is_derived) {
+      cancel_parts(st);
+    } else if (!st->is_cancelled && !st->cause.fire) {
+      st->cause.fire = cause_never_came;
+      td_timer_start(st->loop, &st->cause, td_now_ns() + CAUSE_NS);
+    }
+  }
+  if (--st->pending == 0) all_done(st);
+}
+
+static void part_arrived(td_work *w) { part_ended(TD_CONTAINER_OF(w, td_step_part, arrived)); }
+
+static void part_done(td_run_graph *r, td_status status) {
+  td_step_part *part = TD_CONTAINER_OF(r, td_step_part, run);
+  part->status = status;
+  if (td_loop_is_current(part->step->loop)) {
+    part_ended(part);
+  } else {
+    part->arrived.run = part_arrived;
+    td_loop_post(part->step->loop, &part->arrived);
+  }
+}
+
+/* ---- running ---- */
+
+/* Feeds and fetches live on this task's own partition. */
+static void lay_out_parts(td_master_step *st) {
+  td_plan_view *v = st->view;
+  td_plan *p = v->plan;
+  st->part_count = p->partition_count;
+  st->parts = td_arena_array(&st->arena, td_step_part, p->partition_count + 1);
+  for (size_t i = 0; i < p->partition_count; i++) {
+    td_step_part *part = &st->parts[i];
+    part->step = st;
+    part->run = (td_run_graph){
+        .session = td_str_of(st->session->handle),
+        .graph_handle = td_str_of(p->partitions[i].graph_handle),
+        .graph = p->partitions[i].graph,
+        .step_id = st->id,
+        .record_timeline = st->options.trace_level == 3,
+        .record_partition_graphs = st->options.output_partition_graphs,
+        .done = part_done,
+    };
+    if ((int)i != p->own) continue;
+    td_tensor **tensors = td_arena_array(&st->arena, td_tensor *, st->feeds.count + p->fetch_count + 1);
+    for (size_t k = 0; k < st->feeds.count; k++) tensors[k] = st->feeds.items[k].tensor;
+    part->run.send_keys = v->feed_keys;
+    part->run.sends = tensors;
+    part->run.send_count = (int)st->feeds.count;
+    part->run.recv_keys = v->fetch_keys;
+    part->run.recvs = tensors + st->feeds.count;
+    part->run.recv_count = (int)p->fetch_count;
+  }
+}
+
+static void run(td_master_step *st) {
+  td_plan *p = st->view->plan;
+  st->id = (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56);
+  lay_out_parts(st);
+  size_t n = st->pending = p->partition_count;
+  if (!n) {
+    end_early(st, TD_STATUS_OK);
+    return;
+  }
+  /* The others first, so that they work while this task does; all but the last call may end the step only through
+   * `pending`, which counts them all. */
+  st->pending++;
+  for (int own = 0; own < 2; own++)
+    for (size_t i = 0; i < n; i++) {
+      td_worker *w = p->partitions[i].worker;
+      if (w->is_self == (bool)own && !st->is_cancelled) {
+        w->ops->run_graph(w, &st->parts[i].run);
+      } else if (w->is_self == (bool)own) { /* an earlier one has failed already */
+        st->parts[i].is_done = true;
+        st->pending--;
+      }
+    }
+  if (--st->pending == 0) all_done(st);
+}
+
+static void start_with_plan(td_master_step *st) {
+  if (st->status) /* cancelled while it waited */
+    end_early(st, td_status_retain(st->status));
+  else if (st->view->plan->status)
+    end_early(st, td_status_retain(st->view->plan->status));
+  else
+    run(st);
+}
+
+static void plan_arrived(td_work *w) { start_with_plan(TD_CONTAINER_OF(w, td_master_step, work)); }
+
+void td_master_step_plan_ready(td_master_step *st) {
+  st->work.run = plan_arrived;
+  td_loop_post(st->loop, &st->work);
+}
+
+typedef struct build_work {
+  td_work work;
+  td_master_session *session;
+  td_plan *plan;
+} build_work;
+
+static void build_plan(td_work *w) {
+  build_work *b = TD_CONTAINER_OF(w, build_work, work);
+  td_plan_build(b->plan);
+  td_plan_release(b->plan);
+  td_master_session_release(b->session);
+  td_free(b);
+}
+
+static void start_build(td_master_session *s, td_plan *p) {
+  build_work *b = td_new(build_work);
+  b->work.run = build_plan;
+  b->session = td_master_session_retain(s);
+  b->plan = td_plan_retain(p);
+  if (td_control_run(s->task->control, &b->work)) return;
+  td_plan_fail(p,
+               td_resource_exhausted("too many control operations run at %s, or it is shutting down", s->task->name));
+  td_plan_release(p);
+  td_master_session_release(s);
+  td_free(b);
+}
+
+/* Finds the view for a RunStep. With session->lock held. */
+static td_status find_step_view(td_master_step *st, bool *is_new) {
+  td_run_step_request *r = &st->request;
+  td_str *feeds = td_arena_array(&st->arena, td_str, st->feeds.count + 1);
+  for (size_t i = 0; i < st->feeds.count; i++) feeds[i] = st->feeds.items[i].name;
+  td_names names = {feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count};
+  return td_plan_view_get(st->session, &names, &st->view, is_new);
+}
+
+/* With session->lock held. */
+static td_status find_callable_view(td_master_step *st, int64_t handle) {
+  td_master_session *s = st->session;
+  if (handle < 0 || (uint64_t)handle >= s->callable_count)
+    return td_invalid_argument("No such callable handle: %lld", (long long)handle);
+  td_callable *c = &s->callables[handle];
+  if (c->is_released)
+    return td_invalid_argument("Attempted to run callable after handle was released: %lld", (long long)handle);
+  if (st->feeds.count != c->view->feed_count)
+    return td_invalid_argument("Callable %lld takes %zu feeds, got %zu", (long long)handle, c->view->feed_count,
+                               st->feeds.count);
+  st->view = c->view;
+  st->options.timeout_ms = c->timeout_ms;
+  return TD_STATUS_OK;
+}
+
+/* Joins the session and starts, or waits for the plan. */
+static void enter_session(td_master_step *st, td_master_session *s, int64_t callable) {
+  bool is_new = false, ready = false;
+  td_status status;
+  st->session = s;
+  pthread_mutex_lock(&s->lock);
+  if (s->is_closed) {
+    pthread_mutex_unlock(&s->lock);
+    st->session = NULL;
+    td_master_session_release(s);
+    end_early(st, td_failed_precondition("Session is closed."));
+    return;
+  }
+  s->running++;
+  st->next = s->steps;
+  if (st->next) st->next->previous = st;
+  s->steps = st;
+  status = st->is_callable ? find_callable_view(st, callable) : find_step_view(st, &is_new);
+  if (!status) {
+    td_plan *p = td_plan_retain(st->view->plan);
+    ready = p->is_ready;
+    if (!ready) {
+      st->next_waiting = p->waiting;
+      p->waiting = st;
+    }
+  } else {
+    st->view = NULL;
+  }
+  td_plan *build = is_new && !status ? td_plan_retain(st->view->plan) : NULL;
+  pthread_mutex_unlock(&s->lock);
+  if (build) {
+    start_build(s, build);
+    td_plan_release(build);
+  } else if (status) {
+    end_early(st, status);
+  } else if (ready) {
+    start_with_plan(st);
+  }
+}
+
+/* ---- cancellation ---- */
+
+/* Takes the step out of those that wait for its plan; false when it does not wait, or is being told already. */
+static bool leave_plan(td_master_step *st) {
+  if (!st->session || !st->view) return false;
+  pthread_mutex_lock(&st->session->lock);
+  td_master_step **at = &st->view->plan->waiting;
+  while (*at && *at != st) at = &(*at)->next_waiting;
+  bool waited = *at == st;
+  if (waited) *at = st->next_waiting;
+  pthread_mutex_unlock(&st->session->lock);
+  return waited;
+}
+
+/* The step ends with `status` (consumed) unless it has ended. On the loop. */
+static void stop(td_master_step *st, td_status status) {
+  if (st->status || st->is_answered) {
+    td_status_free(status);
+    return;
+  }
+  st->status = status;
+  if (st->parts)
+    cancel_parts(st);
+  else if (leave_plan(st)) /* a plan may take long: a task that is stuck compiles it */
+    end_early(st, td_status_retain(status));
+  /* else start_with_plan() or proceed() sees the status */
+}
+
+static void call_cancelled(void *arg) { stop(arg, td_cancelled("RunManyGraphs")); }
+
+static void call_released(void *arg) { step_release(arg); }
+
+static void timed_out(td_timer *t) {
+  stop(TD_CONTAINER_OF(t, td_master_step, timeout),
+       td_error(TD_DEADLINE_EXCEEDED, "Timed out waiting for notification"));
+}
+
+static void closed(td_work *w) {
+  td_master_step *st = TD_CONTAINER_OF(w, td_master_step, close);
+  stop(st, td_cancelled("Step was cancelled by an explicit call to `Session::Close()`."));
+  step_release(st);
+}
+
+void td_master_step_close(td_master_step *st) {
+  if (st->is_closing) return;
+  st->is_closing = true;
+  atomic_fetch_add_explicit(&st->refs, 1, memory_order_relaxed);
+  st->close.run = closed;
+  td_loop_post(st->loop, &st->close);
+}
+
+/* ---- the request ---- */
+
+static void start_timeout(td_master_step *st) {
+  int64_t ms = st->options.timeout_ms ? st->options.timeout_ms
+               : st->session          ? st->session->config.operation_timeout_ms
+                                      : 0;
+  if (ms <= 0 || ms > MAX_TIMEOUT_MS || td_call_deadline_ns(st->call) != TD_NO_DEADLINE)
+    return; /* a deadline of the call's own cancels it */
+  st->timeout.fire = timed_out;
+  td_timer_start(st->loop, &st->timeout, td_now_ns() + (uint64_t)ms * 1000000u);
+}
+
+static td_status decode(td_master_step *st, td_run_callable_request *callable) {
+  td_status s;
+  if (st->is_callable) {
+    s = td_run_callable_request_decode(st->bytes, &st->arena, callable);
+    st->feeds = callable->feeds;
+    return s;
+  }
+  s = td_run_step_request_decode(st->bytes, &st->arena, &st->request);
+  st->feeds = st->request.feeds;
+  if (!s) s = td_run_options_decode(st->request.options, &st->options);
+  return s;
+}
+
+static td_status check_request(td_master_step *st, const td_run_callable_request *callable) {
+  if (st->request.partial_run_handle.size) return td_unimplemented("Partial runs are not implemented");
+  if (st->options.has_debug_watches) return td_unimplemented("RunOptions.debug_options is not implemented");
+  return td_request_ids_track(st->task->master_ids, st->is_callable ? callable->request_id : st->request.request_id,
+                              st->is_callable ? "RunCallable (Master)" : "RunStep (Master)");
+}
+
+/* Decoded or not: what the loop does next. */
+static void proceed(td_master_step *st, td_status status, const td_run_callable_request *callable) {
+  td_master_session *s = NULL;
+  if (!status) status = check_request(st, callable);
+  if (!status) status = td_master_find(st->task->master, st->is_callable ? callable->session : st->request.session, &s);
+  if (!status && st->status) status = td_status_retain(st->status); /* cancelled meanwhile */
+  if (status) {
+    td_master_session_release(s);
+    end_early(st, status);
+    return;
+  }
+  atomic_fetch_add_explicit(&st->refs, 1, memory_order_relaxed);
+  enter_session(st, s, callable->handle);
+  if (st->session && !st->is_answered) start_timeout(st);
+  step_release(st);
+}
+
+typedef struct decode_work {
+  td_work work;
+  td_master_step *step;
+  td_run_callable_request callable;
+  td_status status;
+} decode_work;
+
+static void decoded(td_work *w) {
+  decode_work *d = TD_CONTAINER_OF(w, decode_work, work);
+  proceed(d->step, d->status, &d->callable);
+  td_free(d);
+}
+
+static void decode_on_pool(td_work *w) {
+  decode_work *d = TD_CONTAINER_OF(w, decode_work, work);
+  d->status = decode(d->step, &d->callable);
+  d->work.run = decoded;
+  td_loop_post(d->step->loop, &d->work);
+}
+
+void td_master_step_start(td_task *task, td_call *call, td_str bytes, bool is_callable) {
+  td_master_step *st = td_new(td_master_step);
+  atomic_init(&st->refs, 2);
+  st->task = task;
+  st->call = call;
+  st->loop = td_call_loop(call);
+  st->bytes = bytes;
+  st->is_callable = is_callable;
+  td_call_on_cancel_owned(call, call_cancelled, st, call_released);
+  if (bytes.size > DECODE_INLINE) {
+    decode_work *d = td_new(decode_work);
+    d->work.run = decode_on_pool;
+    d->step = st;
+    td_pool_submit(task->pool, &d->work);
+    return;
+  }
+  td_run_callable_request callable = {0};
+  td_status s = decode(st, &callable);
+  proceed(st, s, &callable);
+}

@@ -1,0 +1,61 @@
+/* Plan: what a signature compiles to: partitions registered with their workers, and the rendezvous keys of feeds and
+ * fetches. Immutable once ready; reference-counted. */
+#ifndef TD_CLUSTER_PLAN_H_
+#define TD_CLUSTER_PLAN_H_
+
+#include "cluster/master_session.h"
+
+typedef struct td_plan_partition {
+  td_worker *worker;
+  td_registered_graph *graph; /* on this task; retained */
+  char *graph_handle;         /* elsewhere */
+} td_plan_partition;
+
+struct td_plan {
+  _Atomic uint32_t refs;
+  td_master_session *session; /* borrowed: plans die with their session */
+  td_arena arena;
+  td_str *feeds, *fetches, *targets; /* canonical, sorted, unique */
+  size_t feed_count, fetch_count, target_count;
+  td_str signature; /* key in session->plans */
+  /* immutable once is_ready */
+  td_plan_partition *partitions;
+  size_t partition_count;
+  int own;          /* index of this task's partition, which has the feeds and fetches; -1: none */
+  td_status status; /* why it cannot run */
+  /* guarded by session->lock */
+  bool is_ready;
+  td_master_step *waiting; /* steps that start when it is */
+};
+
+/* A plan as one spelling and order of names asks for it. Lives in its plan's arena. */
+struct td_plan_view {
+  td_plan *plan;
+  td_str key; /* in session->views */
+  size_t feed_count;
+  td_rendezvous_key *feed_keys; /* in the order of the request */
+  size_t fetch_count;
+  td_str *fetch_names;           /* distinct, as spelt */
+  int *fetch_slots;              /* index into fetch_keys */
+  td_rendezvous_key *fetch_keys; /* one per plan->fetches */
+};
+
+typedef struct td_names {
+  const td_str *feeds, *fetches, *targets;
+  size_t feed_count, fetch_count, target_count;
+} td_names;
+
+/* The view for these names. With the session's lock held. A new plan is not ready: *is_new is set, and the caller must
+ * have it built (td_plan_build) on a control thread. INVALID_ARGUMENT for names that are malformed or fed twice, or
+ * when nothing is asked for. */
+td_status td_plan_view_get(td_master_session *s, const td_names *names, td_plan_view **out, bool *is_new) TD_MUST_USE;
+
+/* Makes a new plan ready (or failed) and starts the steps that wait for it. Blocking. */
+void td_plan_build(td_plan *p);
+/* Settles a new plan that cannot be built; consumes `status`. Does not block. */
+void td_plan_fail(td_plan *p, td_status status);
+
+td_plan *td_plan_retain(td_plan *p);
+void td_plan_release(td_plan *p);
+
+#endif /* TD_CLUSTER_PLAN_H_ */

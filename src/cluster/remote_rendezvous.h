@@ -1,0 +1,17 @@
+/* The rendezvous of a step on this task (TensorFlow's rpc_rendezvous_mgr): what is made here is kept in a local
+ * rendezvous, where kernels of this task and the RecvTensor calls of others find it; what is made on another task is
+ * asked of that task.
+ */
+#ifndef TD_CLUSTER_REMOTE_RENDEZVOUS_H_
+#define TD_CLUSTER_REMOTE_RENDEZVOUS_H_
+
+#include "cluster/peers.h"
+#include "framework/rendezvous.h"
+
+td_rendezvous *td_step_rendezvous_create(int64_t step_id);
+/* Where to ask for remote tensors; from the session of the first RunGraph, later calls change nothing. */
+void td_step_rendezvous_attach(td_rendezvous *r, td_peers *peers);
+/* The local part, for RecvTensor calls of others. Borrowed. */
+td_rendezvous *td_step_rendezvous_local(td_rendezvous *r);
+
+#endif /* TD_CLUSTER_REMOTE_RENDEZVOUS_H_ */

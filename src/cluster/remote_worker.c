@@ -1,0 +1,414 @@
+/* A peer: a tensord or TensorFlow server, over its channel. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "cluster/messages.h"
+#include "cluster/peers.h"
+#include "proto/message.h"
+#include "proto/wire.h"
+
+/* Which hash of frame ids the peer uses. tensord peers know both. */
+enum { DIALECT_UNKNOWN, DIALECT_1X, DIALECT_2X };
+
+typedef struct remote_worker {
+  td_worker base;
+  td_task *task;
+  char *name, *address;
+  pthread_mutex_t lock;
+  td_channel **channels; /* by loop; guarded by lock until set */
+  atomic_int dialect;
+} remote_worker;
+
+static const char *const method_paths[] = {
+    [TD_WORKER_GET_STATUS] = "/tensorflow.WorkerService/GetStatus",
+    [TD_WORKER_CREATE_SESSION] = "/tensorflow.WorkerService/CreateWorkerSession",
+    [TD_WORKER_DELETE_SESSION] = "/tensorflow.WorkerService/DeleteWorkerSession",
+    [TD_WORKER_REGISTER_GRAPH] = "/tensorflow.WorkerService/RegisterGraph",
+    [TD_WORKER_DEREGISTER_GRAPH] = "/tensorflow.WorkerService/DeregisterGraph",
+    [TD_WORKER_CLEANUP_ALL] = "/tensorflow.WorkerService/CleanupAll",
+};
+
+static const ProtobufCMessageDescriptor *reply_type(td_worker_method m) {
+  switch (m) {
+    case TD_WORKER_GET_STATUS:
+      return &pb__get_status_response__descriptor;
+    case TD_WORKER_CREATE_SESSION:
+      return &pb__create_worker_session_response__descriptor;
+    case TD_WORKER_DELETE_SESSION:
+      return &pb__delete_worker_session_response__descriptor;
+    case TD_WORKER_REGISTER_GRAPH:
+      return &pb__register_graph_response__descriptor;
+    case TD_WORKER_DEREGISTER_GRAPH:
+      return &pb__deregister_graph_response__descriptor;
+    default:
+      return &pb__cleanup_all_response__descriptor;
+  }
+}
+
+/* The channel of the calling loop; of the first loop on other threads. */
+static td_status channel(remote_worker *w, td_channel **out) {
+  td_loop *current = td_loop_current();
+  int i = 0;
+  for (int k = 0; k < w->task->loop_count; k++)
+    if (w->task->loops[k] == current) i = k;
+  td_status s = TD_STATUS_OK;
+  pthread_mutex_lock(&w->lock);
+  if (!w->channels[i]) {
+    td_channel_options options = {0};
+    s = td_channel_create(w->task->loops[i], w->address, &options, &w->channels[i]);
+  }
+  *out = w->channels[i];
+  pthread_mutex_unlock(&w->lock);
+  return s;
+}
+
+/* ---- plain calls ---- */
+
+static void learn_dialect(remote_worker *w, const Pb__GetStatusResponse *reply) {
+  int dialect = DIALECT_1X;
+  for (size_t i = 0; i < reply->n_device_attributes; i++)
+    if (reply->device_attributes[i]->xla_global_id) dialect = DIALECT_2X;
+  atomic_store_explicit(&w->dialect, dialect, memory_order_relaxed);
+}
+
+static void call_done(void *arg, td_status status, td_str reply, td_str details) {
+  td_worker_call *call = arg;
+  remote_worker *w = call->impl;
+  td_arena arena = {0};
+  ProtobufCMessage *message = NULL;
+  status = td_status_from_call(status, details);
+  if (!status) status = td_message_decode(reply_type(call->method), reply, &arena, &message);
+  if (!status && call->method == TD_WORKER_GET_STATUS) learn_dialect(w, (Pb__GetStatusResponse *)message);
+  call->done(call, status, message);
+  td_arena_deinit(&arena);
+}
+
+static void call_peer(td_worker *base, td_worker_call *call) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_payload message = {0};
+  td_status s = channel(w, &ch);
+  if (!s) s = td_payload_add_message(&message, call->request);
+  if (s) {
+    td_payload_deinit(&message);
+    call->done(call, s, NULL);
+    return;
+  }
+  call->impl = w;
+  td_call_options options = {
+      .path = method_paths[call->method],
+      .deadline_ns = call->deadline_ns,
+      /* Only discovery waits for a task that is not there; all else tells at once, so that a client can recover. */
+      .wait_for_ready = call->method == TD_WORKER_GET_STATUS,
+      .done = call_done,
+      .arg = call,
+  };
+  call->handle = td_channel_call(ch, &options, &message);
+}
+
+/* ---- RunGraph ---- */
+
+/* Belongs to the master step's loop, whose channel it uses: done() comes after run_graph() has returned. */
+typedef struct graph_call {
+  td_run_graph *r;
+  td_client_call *handle;
+} graph_call;
+
+/* Puts the reply's tensors where the caller wants them, by key. */
+static td_status take_results(td_run_graph *r, td_str reply) {
+  td_wire w = td_wire_of(reply);
+  td_wire_field f;
+  bool bad = false;
+  int code = 0;
+  td_str message = {0};
+  td_status s = TD_STATUS_OK;
+  td_strbuf key = {0};
+  while (!s && td_wire_next(&w, &f, &bad)) {
+    if (f.number == 5 && f.type == TD_WIRE_VARINT) code = (int)f.value;
+    if (f.number == 6 && f.type == TD_WIRE_BYTES) message = f.bytes;
+    if (f.number == 4 && f.type == TD_WIRE_BYTES) td_wire_put_bytes(&r->metadata, 3, f.bytes);
+    if (f.number == 1 && f.type == TD_WIRE_BYTES) {
+      td_arena arena = {0};
+      td_named_tensors one;
+      s = td_named_tensor_decode(f.bytes, &arena, &one);
+      for (int i = 0; !s && i < r->recv_count; i++) {
+        key.size = 0;
+        td_rendezvous_key_format(&r->recv_keys[i], (td_frame_id){0}, false, &key);
+        if (!r->recvs[i] && td_str_eq(td_strbuf_view(&key), one.items[0].name)) {
+          r->recvs[i] = one.items[0].tensor;
+          one.items[0].tensor = NULL;
+        }
+      }
+      if (!s) td_named_tensors_release(&one);
+      td_arena_deinit(&arena);
+    }
+  }
+  td_strbuf_deinit(&key);
+  if (!s && bad) s = td_internal("malformed RunGraphResponse");
+  if (!s && code) s = td_status_from_peer(code, message);
+  for (int i = 0; !s && i < r->recv_count; i++)
+    if (!r->recvs[i]) s = td_internal("The worker returned no value for %.*s", TD_STR_ARG(r->recv_keys[i].text));
+  return s;
+}
+
+static void graph_done(void *arg, td_status status, td_str reply, td_str details) {
+  graph_call *c = arg;
+  td_run_graph *r = c->r;
+  status = td_status_from_call(status, details);
+  if (!status) status = take_results(r, reply);
+  td_client_call_release(c->handle);
+  td_free(c);
+  r->impl = NULL;
+  r->done(r, status);
+}
+
+static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
+  td_strbuf b = {0}, key = {0};
+  td_wire_put_bytes(&b, 1, r->graph_handle);
+  td_wire_put_uint(&b, 2, (uint64_t)r->step_id);
+  for (int i = 0; i < r->recv_count; i++) {
+    key.size = 0;
+    td_rendezvous_key_format(&r->recv_keys[i], (td_frame_id){0}, false, &key);
+    td_wire_put_bytes(&b, 4, td_strbuf_view(&key));
+  }
+  if (r->record_timeline || r->record_partition_graphs) {
+    td_strbuf opts = {0};
+    td_wire_put_uint(&opts, 3, r->record_timeline);
+    td_wire_put_uint(&opts, 4, r->record_partition_graphs);
+    td_wire_put_bytes(&b, 5, td_strbuf_view(&opts));
+    td_strbuf_deinit(&opts);
+  }
+  td_wire_put_bytes(&b, 8, r->session);
+  td_wire_put_uint(&b, 9, true);
+  td_wire_put_uint(&b, 10, true);
+  td_wire_put_uint(&b, 11, td_random_fast_u64() >> 1 | 1);
+  td_payload_copy(out, b.data, b.size);
+  td_strbuf_deinit(&b);
+  td_status s = TD_STATUS_OK;
+  for (int i = 0; !s && i < r->send_count; i++) {
+    key.size = 0;
+    td_rendezvous_key_format(&r->send_keys[i], (td_frame_id){0}, false, &key);
+    s = td_payload_add_named_tensor(out, 3, td_strbuf_view(&key), r->sends[i]);
+  }
+  td_strbuf_deinit(&key);
+  return s;
+}
+
+static void run_graph(td_worker *base, td_run_graph *r) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_payload message = {0};
+  td_status s = channel(w, &ch);
+  if (!s) s = encode_run_graph(r, &message);
+  if (s) {
+    td_payload_deinit(&message);
+    r->done(r, s);
+    return;
+  }
+  graph_call *c = td_new(graph_call);
+  c->r = r;
+  r->impl = c;
+  td_call_options options = {
+      .path = "/tensorflow.WorkerService/RunGraph",
+      .deadline_ns = TD_NO_DEADLINE,
+      .wait_for_ready = false,
+      .done = graph_done,
+      .arg = c,
+  };
+  c->handle = td_channel_call(ch, &options, &message);
+}
+
+static void cancel_run_graph(td_worker *base, td_run_graph *r) {
+  graph_call *c = r->impl;
+  if (c) td_client_call_cancel(c->handle);
+}
+
+/* ---- CleanupGraph ---- */
+
+typedef struct cleanup_call {
+  void (*done)(void *arg);
+  void *arg;
+} cleanup_call;
+
+static void cleanup_done(void *arg, td_status status, td_str reply, td_str details) {
+  cleanup_call *c = arg;
+  td_status_free(status); /* a peer that is gone has forgotten the step */
+  if (c->done) c->done(c->arg);
+  td_free(c);
+}
+
+static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *), void *arg) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_status s = channel(w, &ch);
+  if (s) {
+    td_status_free(s);
+    if (done) done(arg);
+    return;
+  }
+  cleanup_call *c = td_new(cleanup_call);
+  *c = (cleanup_call){done, arg};
+  td_strbuf b = {0};
+  td_wire_put_uint(&b, 1, (uint64_t)step_id);
+  td_payload message = {0};
+  td_payload_copy(&message, b.data, b.size);
+  td_strbuf_deinit(&b);
+  td_call_options options = {
+      .path = "/tensorflow.WorkerService/CleanupGraph",
+      .deadline_ns = td_now_ns() + 10000000000u, /* the session must not wait for a peer that is gone */
+      .wait_for_ready = false,
+      .done = cleanup_done,
+      .arg = c,
+  };
+  td_client_call_release(td_channel_call(ch, &options, &message));
+}
+
+/* ---- RecvTensor ---- */
+
+typedef struct recv_call {
+  td_recv *request;
+  td_recv_tensor_receiver *receiver;
+} recv_call;
+
+static void recv_done(void *arg, td_status status, td_str reply, td_str details) {
+  recv_call *c = arg;
+  td_recv *request = c->request;
+  td_tensor *t = NULL;
+  bool dead = false;
+  status = td_status_from_call(status, details);
+  if (!status) status = td_recv_tensor_receiver_take(c->receiver, &t, &dead);
+  td_recv_tensor_receiver_release(c->receiver);
+  td_free(c);
+  request->done(request, status, t, dead);
+}
+
+static td_client_call *start_recv(remote_worker *w, td_channel *ch, int64_t step_id, td_str key, td_recv *request) {
+  recv_call *c = td_new(recv_call);
+  c->request = request;
+  c->receiver = td_recv_tensor_receiver_create();
+  td_strbuf b = {0};
+  td_wire_put_uint(&b, 1, (uint64_t)step_id);
+  td_wire_put_bytes(&b, 2, key);
+  td_wire_put_uint(&b, 7, td_random_fast_u64() >> 1 | 1);
+  td_payload message = {0};
+  size_t size = b.size;
+  td_payload_take(&message, td_strbuf_take(&b), size);
+  td_call_options options = {
+      .path = "/tensorflow.WorkerService/RecvTensor",
+      .deadline_ns = TD_NO_DEADLINE,
+      .wait_for_ready = false,
+      .receiver = td_recv_tensor_receiver_base(c->receiver),
+      .done = recv_done,
+      .arg = c,
+  };
+  return td_channel_call(ch, &options, &message);
+}
+
+/* A receive inside a loop from a peer whose dialect is not known yet: GetStatus tells. The handle given to the caller
+ * is that of the GetStatus call; a RecvTensor that followed it ends when the peer cleans the step up. */
+typedef struct dialect_call {
+  remote_worker *w;
+  int64_t step_id;
+  td_str key_1x, key_2x; /* own copies */
+  td_recv *request;
+} dialect_call;
+
+static void dialect_done(void *arg, td_status status, td_str reply, td_str details) {
+  dialect_call *c = arg;
+  remote_worker *w = c->w;
+  td_arena arena = {0};
+  Pb__GetStatusResponse *message = NULL;
+  td_channel *ch = NULL;
+  status = td_status_from_call(status, details);
+  if (!status)
+    status = td_message_decode(&pb__get_status_response__descriptor, reply, &arena, (ProtobufCMessage **)&message);
+  if (!status) {
+    learn_dialect(w, message);
+    status = channel(w, &ch);
+  }
+  bool is_2x = atomic_load_explicit(&w->dialect, memory_order_relaxed) == DIALECT_2X;
+  if (status)
+    c->request->done(c->request, status, NULL, false);
+  else
+    td_client_call_release(start_recv(w, ch, c->step_id, is_2x ? c->key_2x : c->key_1x, c->request));
+  td_free((char *)c->key_1x.data);
+  td_free((char *)c->key_2x.data);
+  td_free(c);
+  td_arena_deinit(&arena);
+}
+
+static td_str key_text(const td_rendezvous_key *key, td_frame_id frame, bool is_2x) {
+  td_strbuf b = {0};
+  td_rendezvous_key_format(key, frame, is_2x, &b);
+  size_t size = b.size;
+  return (td_str){td_strbuf_take(&b), size};
+}
+
+static td_client_call *ask_dialect(remote_worker *w, td_channel *ch, int64_t step_id, const td_rendezvous_key *key,
+                                   td_frame_id frame, td_recv *request) {
+  dialect_call *c = td_new(dialect_call);
+  *c = (dialect_call){w, step_id, key_text(key, frame, false), key_text(key, frame, true), request};
+  td_payload message = {0};
+  td_call_options options = {
+      .path = method_paths[TD_WORKER_GET_STATUS],
+      .deadline_ns = TD_NO_DEADLINE,
+      .wait_for_ready = false,
+      .done = dialect_done,
+      .arg = c,
+  };
+  return td_channel_call(ch, &options, &message);
+}
+
+static td_client_call *recv_tensor(td_worker *base, int64_t step_id, const td_rendezvous_key *key, td_frame_id frame,
+                                   td_recv *request) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_status s = channel(w, &ch);
+  if (s) {
+    request->done(request, s, NULL, false);
+    return NULL;
+  }
+  int dialect = atomic_load_explicit(&w->dialect, memory_order_relaxed);
+  if (dialect == DIALECT_UNKNOWN && frame.id_1x != frame.id_2x) return ask_dialect(w, ch, step_id, key, frame, request);
+  td_str text = key_text(key, frame, dialect == DIALECT_2X);
+  td_client_call *call = start_recv(w, ch, step_id, text, request);
+  td_free((char *)text.data);
+  return call;
+}
+
+/* ---- life ---- */
+
+static const td_worker_ops ops = {
+    .call = call_peer,
+    .run_graph = run_graph,
+    .cancel_run_graph = cancel_run_graph,
+    .cleanup_graph = cleanup_graph,
+    .recv_tensor = recv_tensor,
+};
+
+td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
+  remote_worker *w = td_new(remote_worker);
+  w->task = task;
+  w->name = td_strdup(peer->name);
+  w->address = td_strdup(peer->address);
+  w->base = (td_worker){.ops = &ops, .task_name = w->name};
+  w->channels = td_new_array(td_channel *, (size_t)task->loop_count);
+  pthread_mutex_init(&w->lock, NULL);
+  return &w->base;
+}
+
+void td_remote_worker_destroy(td_worker *base) {
+  remote_worker *w = (remote_worker *)base;
+  for (int i = 0; i < w->task->loop_count; i++)
+    if (w->channels[i]) td_channel_destroy(w->channels[i]);
+  td_free(w->channels);
+  pthread_mutex_destroy(&w->lock);
+  td_free(w->name);
+  td_free(w->address);
+  td_free(w);
+}

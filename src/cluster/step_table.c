@@ -1,0 +1,151 @@
+#include "cluster/step_table.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "base/map.h"
+#include "base/mem.h"
+#include "cluster/remote_rendezvous.h"
+
+enum { MAX_WAITING = 65536, REMEMBERED = 8192 };
+
+struct td_step_table {
+  td_task *task;
+  pthread_mutex_t lock;
+  /* guarded by lock */
+  td_map steps;                /* id (its eight bytes) -> td_step_entry */
+  size_t waiting;              /* entries without a RunGraph yet */
+  int64_t cleaned[REMEMBERED]; /* ring of ids; 0: unused */
+  td_map cleaned_set;          /* id -> its place in the ring */
+  size_t cleaned_next;
+};
+
+static td_str key_of(const int64_t *id) { return td_str_n(id, sizeof *id); }
+
+td_step_table *td_step_table_create(td_task *task) {
+  td_step_table *t = td_new(td_step_table);
+  t->task = task;
+  pthread_mutex_init(&t->lock, NULL);
+  return t;
+}
+
+static td_step_entry *create_entry(td_step_table *t, int64_t id) {
+  td_step_entry *e = td_new(td_step_entry);
+  char name[48];
+  int n = snprintf(name, sizeof name, "__per_step_%lld", (long long)id);
+  e->id = id;
+  atomic_init(&e->refs, 1);
+  e->rendezvous = td_step_rendezvous_create(id);
+  e->cancellation = td_cancellation_create();
+  e->step_resources = td_resource_mgr_create(td_str_n(name, (size_t)n));
+  return e;
+}
+
+void td_step_entry_release(td_step_entry *e) {
+  /* acq_rel: the last owner sees every use before it frees */
+  if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  td_rendezvous_release(e->rendezvous);
+  td_resource_mgr_release(e->step_resources);
+  td_cancellation_release(e->cancellation);
+  td_free(e);
+}
+
+td_status td_step_table_get(td_step_table *t, int64_t id, bool starts, td_step_entry **out) {
+  td_status s = TD_STATUS_OK;
+  pthread_mutex_lock(&t->lock);
+  td_step_entry *e = td_map_get(&t->steps, key_of(&id));
+  if (!e && td_map_get(&t->cleaned_set, key_of(&id))) {
+    s = td_status_derive(td_aborted("Cleanup %lld", (long long)id));
+  } else if (!e && !starts && t->waiting >= MAX_WAITING) {
+    s = td_resource_exhausted("%d steps wait for their RunGraph already; step %lld is refused", MAX_WAITING,
+                              (long long)id);
+  } else {
+    if (!e) {
+      e = create_entry(t, id);
+      td_map_put(&t->steps, key_of(&e->id), e);
+      t->waiting++;
+    }
+    if (starts && !e->is_started) {
+      e->is_started = true;
+      t->waiting--;
+    }
+    atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+    *out = e;
+  }
+  pthread_mutex_unlock(&t->lock);
+  return s;
+}
+
+/* With the lock held. */
+static void remember_cleaned(td_step_table *t, int64_t id) {
+  if (td_map_get(&t->cleaned_set, key_of(&id))) return;
+  int64_t *slot = &t->cleaned[t->cleaned_next++ % REMEMBERED];
+  if (*slot) td_map_remove(&t->cleaned_set, key_of(slot));
+  *slot = id;
+  td_map_put(&t->cleaned_set, key_of(slot), slot);
+}
+
+void td_step_table_cleanup(td_step_table *t, int64_t id) {
+  pthread_mutex_lock(&t->lock);
+  td_step_entry *e = td_map_remove(&t->steps, key_of(&id));
+  if (e && !e->is_started) t->waiting--;
+  if (id) remember_cleaned(t, id);
+  pthread_mutex_unlock(&t->lock);
+  if (!e) return;
+  td_status s = td_status_derive(td_aborted("Cleanup %lld", (long long)id));
+  td_rendezvous_abort(e->rendezvous, s);
+  td_status_free(s);
+  td_step_entry_release(e);
+}
+
+void td_step_table_abandon(td_step_table *t, td_step_entry *e) {
+  pthread_mutex_lock(&t->lock);
+  /* two references: the table's and the caller's; new ones are only made with the lock held */
+  bool idle = !e->is_started && atomic_load_explicit(&e->refs, memory_order_acquire) == 2 &&
+              td_map_get(&t->steps, key_of(&e->id)) == e;
+  if (idle) {
+    td_map_remove(&t->steps, key_of(&e->id));
+    t->waiting--;
+  }
+  pthread_mutex_unlock(&t->lock);
+  if (idle) td_step_entry_release(e);
+  td_step_entry_release(e);
+}
+
+void td_step_table_cancel(td_step_table *t, int64_t id) {
+  pthread_mutex_lock(&t->lock);
+  td_step_entry *e = td_map_get(&t->steps, key_of(&id));
+  if (e) atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  pthread_mutex_unlock(&t->lock);
+  if (!e) return;
+  td_cancellation_cancel(e->cancellation);
+  td_status s = td_status_derive(td_aborted("Step %lld cancelled.  Cancelling rendezvous.", (long long)id));
+  td_rendezvous_abort(e->rendezvous, s);
+  td_status_free(s);
+  td_step_entry_release(e);
+}
+
+size_t td_step_table_count(td_step_table *t) {
+  pthread_mutex_lock(&t->lock);
+  size_t n = t->steps.count;
+  pthread_mutex_unlock(&t->lock);
+  return n;
+}
+
+void td_step_table_destroy(td_step_table *t) {
+  if (!t) return;
+  void *v;
+  td_status s = td_status_derive(td_cancelled("The server is shutting down"));
+  for (size_t i = 0; td_map_next(&t->steps, &i, NULL, &v);) {
+    td_step_entry *e = v;
+    td_cancellation_cancel(e->cancellation);
+    td_rendezvous_abort(e->rendezvous, s);
+    td_step_entry_release(e);
+  }
+  td_status_free(s);
+  td_map_deinit(&t->steps);
+  td_map_deinit(&t->cleaned_set);
+  pthread_mutex_destroy(&t->lock);
+  td_free(t);
+}

@@ -1,0 +1,39 @@
+/* The steps that this task takes part in: each one's rendezvous, cancellation and per-step resources, by step id.
+ *
+ * A step exists from the first that is heard of it (a RecvTensor may come before its RunGraph) until its
+ * CleanupGraph; the ids of cleaned steps are remembered for a while, so that a late RecvTensor does not wait for ever.
+ */
+#ifndef TD_CLUSTER_STEP_TABLE_H_
+#define TD_CLUSTER_STEP_TABLE_H_
+
+#include "cluster/peers.h"
+#include "framework/cancellation.h"
+#include "framework/rendezvous.h"
+#include "framework/resource.h"
+
+typedef struct td_step_entry {
+  int64_t id;
+  _Atomic uint32_t refs;
+  td_rendezvous *rendezvous; /* local meeting point; asks peers for what is made there (remote_rendezvous.h) */
+  td_cancellation *cancellation;
+  td_resource_mgr *step_resources;
+  bool is_started; /* guarded by the table: a RunGraph has come */
+} td_step_entry;
+
+td_step_table *td_step_table_create(td_task *task);
+void td_step_table_destroy(td_step_table *t); /* aborts what is left */
+
+/* Finds or creates; one reference. `starts`: by a RunGraph. ABORTED (derived) "Cleanup <id>" for a step cleaned
+ * lately; RESOURCE_EXHAUSTED when too many steps wait that nobody has started (65,536). */
+td_status td_step_table_get(td_step_table *t, int64_t id, bool starts, td_step_entry **out) TD_MUST_USE;
+void td_step_entry_release(td_step_entry *e);
+/* Releases an entry for which its holder waited in vain: forgets a step that nobody has started and nobody else waits
+ * in, so that peers that come and go leave nothing behind. */
+void td_step_table_abandon(td_step_table *t, td_step_entry *e);
+/* CleanupGraph: forgets the step; what waits in it ends with ABORTED "Cleanup <id>" (derived). */
+void td_step_table_cleanup(td_step_table *t, int64_t id);
+/* Cancels what runs in the step here; nothing if it is not known. */
+void td_step_table_cancel(td_step_table *t, int64_t id);
+size_t td_step_table_count(td_step_table *t);
+
+#endif /* TD_CLUSTER_STEP_TABLE_H_ */

@@ -1,0 +1,40 @@
+/* Task: what everything of one server shares. Created and torn down by the server (server.h). */
+#ifndef TD_CLUSTER_TASK_H_
+#define TD_CLUSTER_TASK_H_
+
+#include "base/pool.h"
+#include "cluster/cluster_spec.h"
+#include "cluster/control.h"
+#include "cluster/request_ids.h"
+#include "framework/device.h"
+#include "proto/config.pb-c.h"
+#include "rpc/loop.h"
+
+typedef struct td_master td_master;
+typedef struct td_peers td_peers;
+typedef struct td_step_table td_step_table;
+typedef struct td_worker_sessions td_worker_sessions;
+
+/* All immutable once the server accepts; what is pointed to guards itself. */
+typedef struct td_task {
+  td_cluster_spec *cluster;
+  const td_cluster_task *self;
+  const char *name; /* self->name */
+  int bound_port;
+  td_resource_mgr *resources;
+  td_device **devices; /* CPU:0 … */
+  int device_count;
+  const Pb__ConfigProto *default_config; /* never NULL */
+  td_pool *pool;
+  td_control *control;
+  td_loop **loops;
+  int loop_count;
+  td_peers *peers; /* of the own cluster */
+  td_step_table *steps;
+  td_worker_sessions *sessions;
+  td_request_ids *worker_ids, *master_ids;
+  td_master *master;
+  uint64_t started_ns;
+} td_task;
+
+#endif /* TD_CLUSTER_TASK_H_ */

@@ -1,0 +1,301 @@
+#include "cluster/testing.h"
+
+#include <arpa/inet.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cluster/control.h"
+#include "ops/families.h"
+#include "ops/testing.h"
+#include "proto/message.h"
+#include "tensor/tensor_proto.h"
+
+static void must(td_status s) {
+  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
+}
+
+/* ---- cluster ---- */
+
+static int free_port(int *fd) {
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof a;
+  *fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(bind(*fd, (struct sockaddr *)&a, size), 0);
+  assert_int_equal(getsockname(*fd, (struct sockaddr *)&a, &size), 0);
+  return ntohs(a.sin_port);
+}
+
+static void start_task(td_test_cluster *c, int i) {
+  Pb__ConfigProto config = PB__CONFIG_PROTO__INIT;
+  Pb__ConfigProto__DeviceCountEntry cpus = PB__CONFIG_PROTO__DEVICE_COUNT_ENTRY__INIT, *one = &cpus;
+  td_strbuf bytes = {0};
+  cpus.key = "CPU";
+  cpus.value = c->devices;
+  config.n_device_count = 1;
+  config.device_count = &one;
+  must(td_message_encode(&config.base, &bytes));
+  td_server_options o = {.cluster = c->spec,
+                         .job = c->spec->tasks[i].job,
+                         .task_index = c->spec->tasks[i].index,
+                         .config = td_strbuf_view(&bytes),
+                         .threads = 2,
+                         .loops = c->loops};
+  must(td_server_create(&o, &c->servers[i]));
+  td_server_start(c->servers[i]);
+  td_strbuf_deinit(&bytes);
+}
+
+void td_test_cluster_start(td_test_cluster *c, const char *jobs) { td_test_cluster_start_with(c, jobs, 1, 1); }
+
+void td_test_cluster_start_with(td_test_cluster *c, const char *jobs, int loops, int devices) {
+  *c = (td_test_cluster){.loops = loops, .devices = devices};
+  must(td_ops_register());
+  td_strbuf spec = {0};
+  int fds[TD_TEST_TASKS], n = 0, count, used;
+  char job[32];
+  for (const char *p = jobs; sscanf(p, "%31s %d%n", job, &count, &used) == 2; p += used) {
+    td_strbuf_printf(&spec, "%s%s|", spec.size ? "," : "", job);
+    for (int i = 0; i < count; i++, n++) {
+      assert_true(n < TD_TEST_TASKS);
+      td_strbuf_printf(&spec, "%s127.0.0.1:%d", i ? ";" : "", free_port(&fds[n]));
+    }
+  }
+  for (int i = 0; i < n; i++) close(fds[i]);
+  must(td_cluster_spec_parse(td_strbuf_view(&spec), &c->spec));
+  td_strbuf_deinit(&spec);
+  c->count = n;
+  must(td_loop_create("client", NULL, &c->loop));
+  for (int i = 0; i < n; i++) {
+    start_task(c, i);
+    td_channel_options o = {0};
+    must(td_channel_create(c->loop, c->spec->tasks[i].address, &o, &c->channels[i]));
+  }
+}
+
+void td_test_cluster_stop_task(td_test_cluster *c, int i) {
+  td_server_stop(c->servers[i], 0);
+  td_server_destroy(c->servers[i]);
+  c->servers[i] = NULL;
+}
+
+void td_test_cluster_restart(td_test_cluster *c, int i) { start_task(c, i); }
+
+void td_test_cluster_stop(td_test_cluster *c) {
+  for (int i = 0; i < c->count; i++) {
+    td_channel_destroy(c->channels[i]);
+    if (c->servers[i]) td_test_cluster_stop_task(c, i);
+  }
+  td_loop_stop(c->loop);
+  td_loop_destroy(c->loop);
+  td_cluster_spec_release(c->spec);
+}
+
+/* ---- calls ---- */
+
+typedef struct waiting_call {
+  td_latch latch;
+  const ProtobufCMessageDescriptor *type;
+  td_arena *arena;
+  ProtobufCMessage *reply;
+} waiting_call;
+
+static void call_done(void *arg, td_status status, td_str reply, td_str details) {
+  waiting_call *w = arg;
+  if (!status && w->type) status = td_message_decode(w->type, reply, w->arena, &w->reply);
+  td_latch_done(&w->latch, status);
+}
+
+static td_status call(td_channel *ch, const char *path, td_payload *message, uint64_t timeout_ms, waiting_call *w) {
+  td_latch_init(&w->latch, 1);
+  td_call_options o = {.path = path,
+                       .deadline_ns = timeout_ms ? td_now_ns() + timeout_ms * 1000000u : TD_NO_DEADLINE,
+                       .wait_for_ready = true,
+                       .done = call_done,
+                       .arg = w};
+  td_client_call *handle = td_channel_call(ch, &o, message);
+  td_status s = td_latch_wait(&w->latch);
+  td_client_call_release(handle);
+  td_latch_deinit(&w->latch);
+  return s;
+}
+
+td_status td_test_call_bytes(td_channel *ch, const char *path, td_str request, uint64_t timeout_ms) {
+  td_payload message = {0};
+  waiting_call w = {0};
+  td_payload_copy(&message, request.data, request.size);
+  return call(ch, path, &message, timeout_ms, &w);
+}
+
+td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage *request, uint64_t timeout_ms,
+                       const ProtobufCMessageDescriptor *type, td_arena *arena, ProtobufCMessage **reply) {
+  td_strbuf b = {0};
+  td_payload message = {0};
+  waiting_call w = {.type = type, .arena = arena};
+  must(td_message_encode(request, &b));
+  td_payload_copy(&message, b.data, b.size);
+  td_strbuf_deinit(&b);
+  td_status s = call(ch, path, &message, timeout_ms, &w);
+  if (reply) *reply = w.reply;
+  return s;
+}
+
+/* ---- graphs ---- */
+
+static td_str word(const char **p) {
+  while (**p == ' ') (*p)++;
+  const char *begin = *p;
+  while (**p && **p != ' ' && **p != '\n') (*p)++;
+  return td_str_n(begin, (size_t)(*p - begin));
+}
+
+static char *text_or_empty(td_arena *a, td_str w) {
+  return td_str_is(w, "-") ? (char *)"" : td_arena_strndup(a, w.data, w.size);
+}
+
+/* "float [2] 1 2" */
+static Pb__TensorProto *tensor_value(td_arena *a, td_str text) {
+  char type[32], shape[64], *copy = td_arena_strndup(a, text.data, text.size);
+  int used;
+  assert_int_equal(sscanf(copy, "%31s %63s %n", type, shape, &used), 2);
+  td_tensor *t = td_test_tensor(td_dtype_parse(td_str_of(type)), shape, copy + used);
+  td_strbuf b = {0};
+  Pb__TensorProto *proto;
+  must(td_tensor_encode(t, &b));
+  must(td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&b), a, (ProtobufCMessage **)&proto));
+  td_strbuf_deinit(&b);
+  td_tensor_release(t);
+  return proto;
+}
+
+static Pb__AttrValue *attr_value(td_arena *a, const char *op, td_str name, td_str text) {
+  static const char *const kinds[] = {"string", "int", "float", "bool", "type", "shape", "tensor", "func"};
+  const td_op_def *def = td_op_find(td_str_of(op));
+  const td_attr_def *attr = def ? td_op_attr(def, name) : NULL;
+  if (!attr) fail_msg("op %s has no attribute %.*s", op, TD_STR_ARG(name));
+  if (attr->kind == TD_ATTR_TENSOR) {
+    Pb__AttrValue *v = td_arena_new(a, Pb__AttrValue);
+    pb__attr_value__init(v);
+    v->value_case = PB__ATTR_VALUE__VALUE_TENSOR;
+    v->tensor = tensor_value(a, text);
+    return v;
+  }
+  td_op_spec spec = {.name = "attribute in a test",
+                     .attrs = td_arena_printf(a, attr->is_list ? "a: list(%s) = %.*s" : "a: %s = %.*s",
+                                              kinds[attr->kind], TD_STR_ARG(text))};
+  const td_op_def *parsed;
+  must(td_op_parse(&spec, a, &parsed));
+  return parsed->attrs[0].default_value;
+}
+
+static void add_attrs(td_arena *a, Pb__NodeDef *n, td_str text) {
+  n->attr = td_arena_array(a, Pb__AttrEntry *, 16);
+  while (text.data) {
+    td_str item = td_str_split(&text, ';'), value = item, name = td_str_trim(td_str_split(&value, ':'));
+    if (!name.size) continue;
+    Pb__AttrEntry *e = n->attr[n->n_attr++] = td_arena_new(a, Pb__AttrEntry);
+    pb__attr_entry__init(e);
+    e->key = td_arena_strndup(a, name.data, name.size);
+    e->value = attr_value(a, n->op, name, td_str_trim(value));
+  }
+}
+
+Pb__GraphDef *td_test_graph(td_arena *a, const char *text) {
+  Pb__GraphDef *g = td_arena_new(a, Pb__GraphDef);
+  pb__graph_def__init(g);
+  g->versions = td_arena_new(a, Pb__VersionDef);
+  pb__version_def__init(g->versions);
+  g->versions->producer = 134;
+  g->node = td_arena_array(a, Pb__NodeDef *, 256);
+  for (const char *p = text; *p;) {
+    const char *end = strchrnul(p, '\n');
+    Pb__NodeDef *n = g->node[g->n_node++] = td_arena_new(a, Pb__NodeDef);
+    pb__node_def__init(n);
+    n->name = text_or_empty(a, word(&p));
+    n->op = text_or_empty(a, word(&p));
+    n->device = text_or_empty(a, word(&p));
+    td_str inputs = word(&p);
+    n->input = td_arena_array(a, char *, 16);
+    while (inputs.data && !td_str_is(inputs, "-")) {
+      td_str input = td_str_split(&inputs, ',');
+      n->input[n->n_input++] = td_arena_strndup(a, input.data, input.size);
+    }
+    add_attrs(a, n, td_str_n(p, (size_t)(end - p)));
+    p = *end ? end + 1 : end;
+  }
+  return g;
+}
+
+/* ---- sessions ---- */
+
+td_status td_test_create_session(td_test_cluster *c, int task, const char *graph, const Pb__ConfigProto *config,
+                                 td_arena *a, char **handle) {
+  Pb__CreateSessionRequest request = PB__CREATE_SESSION_REQUEST__INIT;
+  Pb__CreateSessionResponse *reply;
+  request.graph_def = td_test_graph(a, graph);
+  request.config = (Pb__ConfigProto *)config;
+  TD_TRY(td_test_call(c->channels[task], "/tensorflow.MasterService/CreateSession", &request.base, 20000,
+                      &pb__create_session_response__descriptor, a, (ProtobufCMessage **)&reply));
+  *handle = reply->session_handle;
+  return TD_STATUS_OK;
+}
+
+static char **split(td_arena *a, const char *text, size_t *count) {
+  char **out = td_arena_array(a, char *, 64), *save = NULL, *copy = td_arena_strdup(a, text);
+  *count = 0;
+  for (char *w = strtok_r(copy, " ", &save); w && strcmp(text, "-"); w = strtok_r(NULL, " ", &save))
+    out[(*count)++] = w;
+  return out;
+}
+
+td_status td_test_run(td_test_cluster *c, int task, const char *handle, const char *fetches, const char *targets,
+                      const char *feed_name, td_tensor *feed, uint64_t timeout_ms, td_tensor **out) {
+  td_arena a = {0};
+  td_status s;
+  Pb__RunStepRequest request = PB__RUN_STEP_REQUEST__INIT;
+  Pb__RunStepResponse *reply = NULL;
+  Pb__NamedTensorProto named = PB__NAMED_TENSOR_PROTO__INIT, *one = &named;
+  request.session_handle = (char *)handle;
+  request.fetch = split(&a, fetches, &request.n_fetch);
+  request.target = split(&a, targets, &request.n_target);
+  request.store_errors_in_response_body = true;
+  if (feed) {
+    td_strbuf b = {0};
+    must(td_tensor_encode(feed, &b));
+    named.name = (char *)feed_name;
+    must(td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&b), &a, (ProtobufCMessage **)&named.tensor));
+    td_strbuf_deinit(&b);
+    request.feed = &one;
+    request.n_feed = 1;
+  }
+  s = td_test_call(c->channels[task], "/tensorflow.MasterService/RunStep", &request.base, timeout_ms,
+                   &pb__run_step_response__descriptor, &a, (ProtobufCMessage **)&reply);
+  if (!s && reply->status_code)
+    s = td_error_bytes((td_code)reply->status_code, (const char *)reply->status_error_message.data,
+                       reply->status_error_message.len);
+  for (size_t i = 0; !s && i < request.n_fetch; i++) {
+    out[i] = NULL;
+    for (size_t k = 0; k < reply->n_tensor; k++)
+      if (!strcmp(reply->tensor[k]->name, request.fetch[i]))
+        s = td_tensor_from_proto(reply->tensor[k]->tensor, &out[i]);
+    if (!s && !out[i]) fail_msg("no reply for fetch %s", request.fetch[i]);
+  }
+  td_arena_deinit(&a);
+  return s;
+}
+
+td_status td_test_close_session(td_test_cluster *c, int task, const char *handle) {
+  Pb__CloseSessionRequest request = PB__CLOSE_SESSION_REQUEST__INIT;
+  request.session_handle = (char *)handle;
+  return td_test_call(c->channels[task], "/tensorflow.MasterService/CloseSession", &request.base, 30000, NULL, NULL,
+                      NULL);
+}

@@ -1,0 +1,78 @@
+/* Worker: what a master asks of a task, and what tasks ask of each other. One interface, two implementations: this
+ * task, directly (local_worker.c), and a peer over a channel (remote_worker.c), which may be a TensorFlow server.
+ */
+#ifndef TD_CLUSTER_WORKER_H_
+#define TD_CLUSTER_WORKER_H_
+
+#include "base/status.h"
+#include "framework/rendezvous.h"
+#include "graph/graph.h"
+#include "proto/worker.pb-c.h"
+#include "rpc/rpc.h"
+
+typedef struct td_worker td_worker;
+typedef struct td_registered_graph td_registered_graph; /* on this task (graph_mgr.h) */
+
+/* One partition's part of a step. The caller owns it until done(). */
+typedef struct td_run_graph td_run_graph;
+struct td_run_graph {
+  td_str session; /* worker session's handle */
+  td_str graph_handle;
+  td_registered_graph *graph; /* this task's own: the graph itself */
+  int64_t step_id;
+  const td_rendezvous_key *send_keys; /* feeds: put into the step's rendezvous before it runs */
+  td_tensor **sends;                  /* borrowed until done() */
+  int send_count;
+  const td_rendezvous_key *recv_keys; /* fetches: taken from it afterwards */
+  td_tensor **recvs;                  /* out: one reference each, on success */
+  int recv_count;
+  bool record_timeline, record_partition_graphs;
+  td_strbuf metadata; /* out: encoded fields of RunMetadata (partition graphs); the caller frees it */
+  /* Exactly once; any thread; no lock held. */
+  void (*done)(td_run_graph *r, td_status status);
+  void *impl; /* the worker's */
+};
+
+/* A plain call on the control plane. */
+typedef enum td_worker_method {
+  TD_WORKER_GET_STATUS,
+  TD_WORKER_CREATE_SESSION,
+  TD_WORKER_DELETE_SESSION,
+  TD_WORKER_REGISTER_GRAPH,
+  TD_WORKER_DEREGISTER_GRAPH,
+  TD_WORKER_CLEANUP_ALL,
+} td_worker_method;
+
+typedef struct td_worker_call td_worker_call;
+struct td_worker_call {
+  td_worker_method method;
+  const ProtobufCMessage *request; /* borrowed until done() */
+  uint64_t deadline_ns;
+  td_graph *graph;                 /* RegisterGraph on this task: the partition itself, request->graph_def is absent */
+  td_registered_graph *registered; /* out, of the same; one reference */
+  /* Exactly once; any thread. `reply` (decoded) is valid only inside it; NULL on error. */
+  void (*done)(td_worker_call *call, td_status status, const ProtobufCMessage *reply);
+  void *arg;              /* the caller's */
+  td_client_call *handle; /* out, of a call to a peer: for td_client_call_cancel(); the caller releases it */
+  void *impl;             /* the worker's */
+};
+
+typedef struct td_worker_ops {
+  void (*call)(td_worker *w, td_worker_call *call);
+  void (*run_graph)(td_worker *w, td_run_graph *r);        /* these two: on one loop thread, the step's */
+  void (*cancel_run_graph)(td_worker *w, td_run_graph *r); /* before done() only */
+  /* Forgets the step; nobody waits for the reply but `done` (may be NULL). */
+  void (*cleanup_graph)(td_worker *w, int64_t step_id, void (*done)(void *arg), void *arg);
+  /* Asks a peer for a tensor of a step; request->done as in framework/rendezvous.h, possibly before this returns. The
+   * result is for td_client_call_cancel() and must be released (rpc/rpc.h). Only of peers. */
+  td_client_call *(*recv_tensor)(td_worker *w, int64_t step_id, const td_rendezvous_key *key, td_frame_id frame,
+                                 td_recv *request);
+} td_worker_ops;
+
+struct td_worker { /* embed it first; lives as long as its peers table */
+  const td_worker_ops *ops;
+  const char *task_name; /* "/job:j/replica:0/task:t" */
+  bool is_self;
+};
+
+#endif /* TD_CLUSTER_WORKER_H_ */

@@ -1,0 +1,395 @@
+/* The worker service (TensorFlow's grpc_worker_service): what masters and other tasks ask of this one. */
+#include "base/mem.h"
+#include "cluster/devices.h"
+#include "cluster/graph_mgr.h"
+#include "cluster/messages.h"
+#include "cluster/remote_rendezvous.h"
+#include "cluster/services.h"
+#include "cluster/step_table.h"
+#include "graph/import.h"
+#include "proto/message.h"
+#include "proto/wire.h"
+#include "runtime/local_rendezvous.h"
+
+/* ---- status and sessions ---- */
+
+static void get_status(void *service, td_call *call, td_str request) {
+  td_task *task = service;
+  td_arena arena = {0};
+  Pb__GetStatusResponse reply = PB__GET_STATUS_RESPONSE__INIT;
+  td_devices_to_proto(task->devices, task->device_count, &arena, &reply);
+  td_call_reply_message(call, &reply.base);
+  td_arena_deinit(&arena);
+}
+
+static void run_create_session(td_request *r) {
+  Pb__CreateWorkerSessionRequest *request;
+  Pb__CreateWorkerSessionResponse reply = PB__CREATE_WORKER_SESSION_RESPONSE__INIT;
+  td_status s = td_message_decode(&pb__create_worker_session_request__descriptor, r->bytes, &r->arena,
+                                  (ProtobufCMessage **)&request);
+  if (!s) s = td_worker_sessions_open(r->task->sessions, request);
+  td_request_reply(r, s, &reply.base);
+}
+
+static void create_session(void *service, td_call *call, td_str request) {
+  td_request_start(service, call, request, run_create_session);
+}
+
+static void run_delete_session(td_request *r) {
+  Pb__DeleteWorkerSessionRequest *request;
+  Pb__DeleteWorkerSessionResponse reply = PB__DELETE_WORKER_SESSION_RESPONSE__INIT;
+  td_status s = td_message_decode(&pb__delete_worker_session_request__descriptor, r->bytes, &r->arena,
+                                  (ProtobufCMessage **)&request);
+  if (!s) td_worker_sessions_close(r->task->sessions, td_str_of(request->session_handle));
+  td_request_reply(r, s, &reply.base);
+}
+
+static void delete_session(void *service, td_call *call, td_str request) {
+  td_request_start(service, call, request, run_delete_session);
+}
+
+/* ---- graphs ---- */
+
+static td_status register_graph(td_request *r, td_registered_graph **out) {
+  Pb__RegisterGraphRequest *request;
+  td_worker_session *session = NULL;
+  td_graph *graph = NULL;
+  td_status status =
+      td_message_decode(&pb__register_graph_request__descriptor, r->bytes, &r->arena, (ProtobufCMessage **)&request);
+  if (status) return status;
+  TD_TRY_GOTO(td_worker_sessions_find(r->task->sessions, td_str_of(request->session_handle),
+                                      !request->create_worker_session_called, &session));
+  static const Pb__GraphDef empty = PB__GRAPH_DEF__INIT;
+  TD_TRY_GOTO(td_graph_import(request->graph_def ? request->graph_def : &empty, NULL,
+                              &(td_import_options){.is_partition = true}, &graph));
+  TD_TRY_GOTO(td_graph_mgr_register(session, graph, out));
+cleanup:
+  td_graph_release(graph);
+  td_worker_session_release(session);
+  return status;
+}
+
+static void run_register_graph(td_request *r) {
+  Pb__RegisterGraphResponse reply = PB__REGISTER_GRAPH_RESPONSE__INIT;
+  td_registered_graph *graph = NULL;
+  td_status s = register_graph(r, &graph);
+  if (graph) reply.graph_handle = td_arena_strdup(&r->arena, td_registered_graph_handle(graph));
+  td_registered_graph_release(graph);
+  td_request_reply(r, s, &reply.base);
+}
+
+static void register_graph_method(void *service, td_call *call, td_str request) {
+  td_request_start(service, call, request, run_register_graph);
+}
+
+static void run_deregister_graph(td_request *r) {
+  Pb__DeregisterGraphRequest *request;
+  Pb__DeregisterGraphResponse reply = PB__DEREGISTER_GRAPH_RESPONSE__INIT;
+  td_worker_session *session = NULL;
+  td_status s =
+      td_message_decode(&pb__deregister_graph_request__descriptor, r->bytes, &r->arena, (ProtobufCMessage **)&request);
+  if (!s)
+    s = td_worker_sessions_find(r->task->sessions, td_str_of(request->session_handle),
+                                !request->create_worker_session_called, &session);
+  if (!s) s = td_graph_mgr_deregister(session, td_str_of(request->graph_handle));
+  td_worker_session_release(session);
+  td_request_reply(r, s, &reply.base);
+}
+
+static void deregister_graph(void *service, td_call *call, td_str request) {
+  td_request_start(service, call, request, run_deregister_graph);
+}
+
+/* ---- steps ---- */
+
+/* A RunGraph call of a peer in progress. Two hold it: the run, and the call's cancellation, both on the way until the
+ * answer is given; it is freed with the answer. */
+typedef struct graph_request {
+  td_run_graph run;
+  td_task *task;
+  td_call *call;
+  td_arena arena;
+  td_run_graph_request in;
+  td_worker_session *session;
+} graph_request;
+
+static void reply_run_graph(graph_request *g, td_status status) {
+  td_payload message = {0};
+  td_strbuf head = {0};
+  if (!status) {
+    td_wire_put_bytes(&head, 3, (td_str){"", 0}); /* cost_graph: present, empty */
+    /* what a run leaves as RunMetadata.partition_graphs (3) is field 4 here */
+    td_wire w = td_wire_of(td_strbuf_view(&g->run.metadata));
+    td_wire_field f;
+    bool bad = false;
+    while (td_wire_next(&w, &f, &bad)) td_wire_put_bytes(&head, 4, f.bytes);
+  }
+  td_strbuf_deinit(&g->run.metadata);
+  if (status && g->in.store_errors_in_body) {
+    char *text = td_status_marked_message(status);
+    td_wire_put_uint(&head, 5, (uint64_t)td_status_code(status));
+    td_wire_put_bytes(&head, 6, td_str_of(text));
+    td_free(text);
+    td_status_free(status);
+    status = TD_STATUS_OK;
+  }
+  td_payload_copy(&message, head.data, head.size);
+  td_strbuf_deinit(&head);
+  for (int i = 0; i < g->run.recv_count; i++) {
+    if (!status && g->run.recvs[i])
+      status = td_payload_add_named_tensor(&message, 1, g->in.recv_keys[i], g->run.recvs[i]);
+    td_tensor_release(g->run.recvs[i]);
+  }
+  if (status) {
+    td_payload_deinit(&message);
+    td_call_fail_peer(g->call, status);
+  } else {
+    td_call_reply(g->call, &message);
+  }
+}
+
+static void end_graph_request(graph_request *g, td_status status) {
+  reply_run_graph(g, status);
+  td_named_tensors_release(&g->in.sends);
+  td_registered_graph_release(g->run.graph);
+  td_worker_session_release(g->session);
+  td_arena_deinit(&g->arena);
+  td_free(g);
+}
+
+static void graph_request_done(td_run_graph *r, td_status status) {
+  end_graph_request(TD_CONTAINER_OF(r, graph_request, run), status);
+}
+
+/* What a cancelled call needs; it may outlive the request. */
+typedef struct step_cancel {
+  td_task *task;
+  int64_t step_id;
+} step_cancel;
+
+static void cancel_step(void *arg) {
+  step_cancel *c = arg;
+  td_step_table_cancel(c->task->steps, c->step_id);
+}
+
+static step_cancel *step_cancel_create(td_task *task, int64_t step_id) {
+  step_cancel *c = td_new(step_cancel);
+  *c = (step_cancel){task, step_id};
+  return c;
+}
+
+/* Keys of the caller's sends and receives, parsed. */
+static td_status parse_keys(graph_request *g) {
+  td_run_graph *r = &g->run;
+  td_frame_id frame;
+  size_t sends = g->in.sends.count, recvs = g->in.recv_key_count;
+  td_rendezvous_key *keys = td_arena_array(&g->arena, td_rendezvous_key, sends + recvs + 1);
+  td_tensor **tensors = td_arena_array(&g->arena, td_tensor *, sends + recvs + 1);
+  for (size_t i = 0; i < sends; i++) {
+    TD_TRY(td_rendezvous_key_parse(g->in.sends.items[i].name, &keys[i], &frame));
+    tensors[i] = g->in.sends.items[i].tensor;
+  }
+  for (size_t i = 0; i < recvs; i++) TD_TRY(td_rendezvous_key_parse(g->in.recv_keys[i], &keys[sends + i], &frame));
+  r->send_keys = keys;
+  r->sends = tensors;
+  r->send_count = (int)sends;
+  r->recv_keys = keys + sends;
+  r->recvs = tensors + sends;
+  r->recv_count = (int)recvs;
+  return TD_STATUS_OK;
+}
+
+static td_status prepare_run_graph(graph_request *g, td_str bytes) {
+  TD_TRY(td_run_graph_request_decode(bytes, &g->arena, &g->in));
+  if (g->in.is_partial) return td_unimplemented("Partial runs are not implemented (RunGraph with is_partial)");
+  TD_TRY(td_request_ids_track(g->task->worker_ids, g->in.request_id, "RunGraph (Worker)"));
+  TD_TRY(td_worker_sessions_find(g->task->sessions, g->in.session, !g->in.create_worker_session_called, &g->session));
+  TD_TRY(td_graph_mgr_find(g->session, g->in.graph_handle, &g->run.graph));
+  g->run.step_id = g->in.step_id;
+  g->run.record_timeline = g->in.record_timeline;
+  g->run.record_partition_graphs = g->in.record_partition_graphs;
+  g->run.done = graph_request_done;
+  return parse_keys(g);
+}
+
+static void run_graph(void *service, td_call *call, td_str request) {
+  graph_request *g = td_new(graph_request);
+  g->task = service;
+  g->call = call;
+  td_status s = prepare_run_graph(g, request);
+  if (s) {
+    end_graph_request(g, s);
+    return;
+  }
+  td_call_on_cancel_owned(call, cancel_step, step_cancel_create(g->task, g->in.step_id), td_free);
+  td_graph_mgr_run(g->run.graph, &g->run);
+}
+
+static void cleanup_graph(void *service, td_call *call, td_str request) {
+  td_task *task = service;
+  td_wire w = td_wire_of(request);
+  td_wire_field f;
+  bool bad = false;
+  int64_t id = 0;
+  while (td_wire_next(&w, &f, &bad))
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) id = (int64_t)f.value;
+  if (bad) {
+    td_call_fail_peer(call, td_invalid_argument("malformed CleanupGraphRequest"));
+    return;
+  }
+  td_step_table_cleanup(task->steps, id);
+  td_payload empty = {0};
+  td_call_reply(call, &empty);
+}
+
+static void run_cleanup_all(td_request *r) {
+  Pb__CleanupAllRequest *request;
+  Pb__CleanupAllResponse reply = PB__CLEANUP_ALL_RESPONSE__INIT;
+  td_status s =
+      td_message_decode(&pb__cleanup_all_request__descriptor, r->bytes, &r->arena, (ProtobufCMessage **)&request);
+  if (!s) td_worker_sessions_cleanup(r->task->sessions, (const char *const *)request->container, request->n_container);
+  td_request_reply(r, s, &reply.base);
+}
+
+static void cleanup_all(void *service, td_call *call, td_str request) {
+  td_request_start(service, call, request, run_cleanup_all);
+}
+
+/* ---- RecvTensor ---- */
+
+/* A peer waiting for a tensor. Held by the receive and by the call's cancellation. */
+typedef struct recv_request {
+  td_recv recv;
+  _Atomic uint32_t refs;
+  td_task *task;
+  td_call *call;
+  td_step_entry *entry; /* retained */
+  bool gave_up;
+} recv_request;
+
+static void recv_request_release(recv_request *r) {
+  /* acq_rel: the last owner sees what the other wrote */
+  if (atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
+  if (r->gave_up)
+    td_step_table_abandon(r->task->steps, r->entry);
+  else
+    td_step_entry_release(r->entry);
+  td_free(r);
+}
+
+static void recv_done(td_recv *recv, td_status status, td_tensor *t, bool dead) {
+  recv_request *r = TD_CONTAINER_OF(recv, recv_request, recv);
+  td_payload message = {0};
+  if (!status) status = td_recv_tensor_response_encode(dead ? NULL : t, dead, &message);
+  td_tensor_release(t);
+  if (status) {
+    td_payload_deinit(&message);
+    td_call_fail_peer(r->call, status);
+  } else {
+    td_call_reply(r->call, &message);
+  }
+  recv_request_release(r);
+}
+
+/* The peer no longer waits; the step goes on. */
+static void recv_cancelled(void *arg) {
+  recv_request *r = arg;
+  if (!td_local_rendezvous_cancel_recv(td_step_rendezvous_local(r->entry->rendezvous), &r->recv)) return;
+  r->gave_up = true;
+  td_call_fail_peer(r->call, td_cancelled("RecvTensor was cancelled by the caller"));
+  recv_request_release(r);
+}
+
+static void recv_request_free(void *arg) { recv_request_release(arg); }
+
+/* Keys name the device they come from: one of this task, of this incarnation. */
+static td_status check_source(const td_task *task, td_str text, const td_rendezvous_key *key) {
+  for (int i = 0; i < task->device_count; i++)
+    if (task->devices[i]->incarnation == key->src_incarnation) return TD_STATUS_OK;
+  td_device_name name;
+  if (!td_device_name_parse(key->src_device, &name) || strcmp(name.job, task->self->job) ||
+      name.task != task->self->index)
+    return td_invalid_argument("Invalid rendezvous key (src): %.*s @ %s", TD_STR_ARG(text), task->name);
+  for (int i = 0; i < task->device_count; i++)
+    if (td_str_is(key->src_device, task->devices[i]->name))
+      return td_aborted(
+          "RecvTensor expects a different device incarnation: %llu vs. %llu. Your worker job (\"%s\") was probably "
+          "restarted. Check your worker job for the reason why it was restarted.",
+          (unsigned long long)key->src_incarnation, (unsigned long long)task->devices[i]->incarnation, task->name);
+  return td_invalid_argument("%.*s unknown device.", TD_STR_ARG(key->src_device));
+}
+
+static td_status prepare_recv(td_task *task, td_str bytes, td_rendezvous_key *key, td_frame_id *frame,
+                              td_step_entry **entry) {
+  td_wire w = td_wire_of(bytes);
+  td_wire_field f;
+  bool bad = false;
+  int64_t step_id = 0, request_id = 0;
+  td_str text = {0};
+  while (td_wire_next(&w, &f, &bad)) {
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) step_id = (int64_t)f.value;
+    if (f.number == 2 && f.type == TD_WIRE_BYTES) text = f.bytes;
+    if (f.number == 7 && f.type == TD_WIRE_VARINT) request_id = (int64_t)f.value;
+  }
+  if (bad) return td_invalid_argument("malformed RecvTensorRequest");
+  TD_TRY(td_request_ids_track(task->worker_ids, request_id, "RecvTensor (GrpcWorker)"));
+  TD_TRY(td_rendezvous_key_parse(text, key, frame));
+  TD_TRY(check_source(task, text, key));
+  return td_step_table_get(task->steps, step_id, false, entry);
+}
+
+static void recv_tensor(void *service, td_call *call, td_str request) {
+  td_rendezvous_key key;
+  td_frame_id frame;
+  td_step_entry *entry;
+  td_status s = prepare_recv(service, request, &key, &frame, &entry);
+  if (s) {
+    td_call_fail_peer(call, s);
+    return;
+  }
+  recv_request *r = td_new(recv_request);
+  atomic_init(&r->refs, 2);
+  r->recv.done = recv_done;
+  r->task = service;
+  r->call = call;
+  r->entry = entry;
+  td_call_on_cancel_owned(call, recv_cancelled, r, recv_request_free);
+  td_rendezvous_recv(td_step_rendezvous_local(entry->rendezvous), &key, frame, &r->recv);
+}
+
+/* ---- the rest ---- */
+
+static void empty_reply(void *service, td_call *call, td_str request) {
+  td_payload empty = {0};
+  td_call_reply(call, &empty);
+}
+
+static void unimplemented(void *service, td_call *call, td_str request) {
+  td_str path = td_call_path(call);
+  td_call_fail_peer(call, td_unimplemented("%.*s is not implemented", TD_STR_ARG(path)));
+}
+
+static void tracing(void *service, td_call *call, td_str request) {
+  td_call_fail_peer(call, td_unimplemented("Tracing"));
+}
+
+#define WORKER(name) "/tensorflow.WorkerService/" name
+const td_method td_worker_service_methods[] = {
+    {.path = WORKER("GetStatus"), .handle = get_status},
+    {.path = WORKER("CreateWorkerSession"), .handle = create_session},
+    {.path = WORKER("DeleteWorkerSession"), .handle = delete_session},
+    {.path = WORKER("RegisterGraph"), .handle = register_graph_method},
+    {.path = WORKER("DeregisterGraph"), .handle = deregister_graph},
+    {.path = WORKER("RunGraph"), .handle = run_graph},
+    {.path = WORKER("CleanupGraph"), .handle = cleanup_graph},
+    {.path = WORKER("CleanupAll"), .handle = cleanup_all},
+    {.path = WORKER("RecvTensor"), .handle = recv_tensor},
+    {.path = WORKER("MarkRecvFinished"), .handle = empty_reply},
+    {.path = WORKER("Logging"), .handle = empty_reply},
+    {.path = WORKER("Tracing"), .handle = tracing},
+    {.path = WORKER("RecvBuf"), .handle = unimplemented},
+    {.path = WORKER("CompleteGroup"), .handle = unimplemented},
+    {.path = WORKER("CompleteInstance"), .handle = unimplemented},
+    {.path = WORKER("GetStepSequence"), .handle = unimplemented},
+};
+const int td_worker_service_method_count = TD_COUNT(td_worker_service_methods);
