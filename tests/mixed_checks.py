@@ -1,0 +1,79 @@
+"""What every mixed cluster must do: mixed_checks.py TARGET, in the Python of whatever client is to be tried."""
+import sys
+
+import numpy as np
+import tensorflow
+
+
+def checks(tf, target):
+    """What every mixed cluster must do; runs in the client's process."""
+    tf.disable_control_flow_v2()
+    with tf.Graph().as_default():
+        tf.set_random_seed(3)
+        with tf.device("/job:ps/task:0"):
+            w = tf.get_variable("w", [8, 4], initializer=tf.ones_initializer(), use_resource=False)
+            r = tf.get_variable("r", [4], initializer=tf.zeros_initializer(), use_resource=True)
+            n = tf.get_variable("n", [], tf.int64, initializer=tf.zeros_initializer(), use_resource=False)
+            names = tf.constant(["a", "bc", ""])
+        x = tf.placeholder(tf.float32, [None, 8])
+        with tf.device("/job:worker/task:0"):
+            y = tf.matmul(x, w) + r
+            loss = tf.reduce_mean(tf.square(y - 1.0))
+            text = tf.identity(names)
+            # a loop whose body is spread over two tasks
+            def body(i, a):
+                with tf.device("/job:ps/task:0"):
+                    b = a + 1.0
+                with tf.device("/job:worker/task:0"):
+                    return i + 1, b * 2.0
+            _, looped = tf.while_loop(lambda i, a: i < 6, body, [tf.constant(0), tf.constant(0.0)])
+            # a dead branch on the other task
+            chosen = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.identity(w), lambda: -tf.identity(w))
+        with tf.device("/job:ps/task:0"):
+            branch = chosen + 0.0
+        with tf.device("/job:master/task:0"):
+            third = tf.identity(loss) * 2.0
+        step = tf.train.GradientDescentOptimizer(0.01).minimize(loss, global_step=n)
+        big = tf.placeholder(tf.float32, [None])
+        with tf.device("/job:ps/task:0"):
+            sent = tf.identity(big)
+        with tf.device("/job:worker/task:0"):
+            back = tf.reduce_sum(tf.identity(sent))
+        with tf.device("/job:worker/task:0"):
+            bad = tf.reshape(big, [3, 5], name="bad_shape")
+        with tf.Session(target) as s:
+            s.run(tf.global_variables_initializer())
+            feed = {x: np.ones([2, 8], np.float32)}
+            assert s.run(loss, feed) == 49.0
+            assert s.run(third, feed) == 98.0
+            losses = [s.run([loss, step], feed)[0] for _ in range(20)]
+            assert losses[-1] < losses[0] / 2 and s.run(n) == 20, losses
+            assert list(s.run(text)) == [b"a", b"bc", b""]
+            assert s.run(looped) == 126.0
+            for sign in (1.0, -1.0):
+                got, want = s.run([branch, w], {x: sign * np.ones([2, 8], np.float32)})
+                assert np.allclose(got, sign * want)
+            assert s.run(back, {big: np.ones(1 << 20, np.float32)}) == 1 << 20
+            try:
+                s.run(bad, {big: np.ones(4, np.float32)})
+                raise AssertionError("no error")
+            except tf.errors.InvalidArgumentError as e:
+                assert "bad_shape" in e.message
+            try:  # an endless loop over both tasks ends at its timeout, and everything still works
+                def endless(a):
+                    with tf.device("/job:ps/task:0"):
+                        return tf.identity(a) * 1.0
+                with tf.device("/job:worker/task:0"):
+                    loop = tf.while_loop(lambda a: a >= 0, endless, [tf.constant(0.0)])
+                s.run(loop, options=tf.RunOptions(timeout_in_ms=500))
+                raise AssertionError("no error")
+            except tf.errors.DeadlineExceededError:
+                pass
+            assert s.run(looped) == 126.0
+    print("mixed cluster: all checks pass")
+
+
+if __name__ == "__main__":
+    v1 = tensorflow.compat.v1
+    v1.disable_eager_execution()
+    checks(v1, sys.argv[1])

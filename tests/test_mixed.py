@@ -1,0 +1,28 @@
+"""Clusters of tensord and TensorFlow servers: every way to deal master, worker and ps between the two.
+
+The master is the task that the client's session goes to; it holds no part of the graph but what a test places there.
+"""
+import itertools
+import os
+import subprocess
+import sys
+
+import pytest
+from cluster_fixture import HERE, PY37, Cluster
+
+JOBS = {"master": 1, "ps": 1, "worker": 1}
+DEALS = [d for d in itertools.product(["tensord", "other"], repeat=3) if len(set(d)) == 2]
+# A server of one version serves clients of its own: a 1.15.5 server does not know the ops of newer clients.
+CLIENTS = {"tf": sys.executable, "tf1": PY37}
+
+
+@pytest.mark.parametrize("version", ["tf", "tf1"])
+@pytest.mark.parametrize("deal", DEALS + [("tensord",) * 3], ids=lambda d: "-".join("%s_%s" % (j, k) for j, k in zip(JOBS, d)))
+def test_deal(deal, version):
+    if CLIENTS[version] is None:
+        pytest.skip("no TensorFlow 1.15.5: TENSORD_PY37 names its Python")
+    with Cluster(JOBS, {job: version if kind == "other" else kind for job, kind in zip(JOBS, deal)}) as c:
+        r = subprocess.run([CLIENTS[version], os.path.join(HERE, "mixed_checks.py"), c.target("master")], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, universal_newlines=True, timeout=200)
+        logs = "".join("\n--- %s/%d\n%s" % (t.job, t.index, t.output()[-1500:]) for t in c.tasks.values())
+        assert r.returncode == 0 and "all checks pass" in r.stdout, r.stderr[-5000:] + logs
