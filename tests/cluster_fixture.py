@@ -28,15 +28,22 @@ PY312 = interpreter("TENSORD_PY312", "venv312")  # the newest
 TF_PYTHON = {"tf": sys.executable, "tf1": PY37}
 
 
+_held = []  # sockets that hold the ports given out
+
+
 def free_ports(n):
-    """n TCP ports that were free a moment ago."""
+    """n TCP ports that stay this process's until it ends, also while no task listens on them.
+
+    A socket that is bound but does not listen holds each: a server may bind and listen beside it, but the system gives the
+    port to nobody who asks for any, outgoing connections among them (which, to a task that is down, could even be answered
+    by themselves).
+    """
     socks = [socket.socket() for _ in range(n)]
     for s in socks:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in socks]
-    for s in socks:
-        s.close()
-    return ports
+    _held.extend(socks)
+    return [s.getsockname()[1] for s in socks]
 
 
 def wait_until(condition, seconds=30.0, what="condition"):

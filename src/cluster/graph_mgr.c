@@ -249,7 +249,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
   td_worker_session *session = g->session;
   td_task *task = session->task;
   td_step_entry *entry;
-  td_status s = td_step_table_get(task->steps, r->step_id, true, &entry);
+  td_status s = td_step_table_get(task->steps, r->step_id, session->id, &entry);
   if (s) {
     r->done(r, s);
     return;

@@ -113,9 +113,14 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
   Pb__CreateWorkerSessionRequest request = PB__CREATE_WORKER_SESSION_REQUEST__INIT;
   request.session_handle = s->handle;
   request.isolate_session_state = s->config.isolate_session_state;
-  if (!s->config.cluster)
+  if (!s->config.cluster) {
+    /* A worker that knew this task by another incarnation drops what that one left. In a propagated cluster the name is
+     * the client's choice, and another cluster's master may have the same. */
+    request.master_task = (char *)td_peers_own_name(s->peers);
+    request.master_incarnation = (int64_t)s->client_incarnation;
     return td_call_all(s->devices.workers, s->devices.worker_count, TD_WORKER_CREATE_SESSION, &request.base,
                        TD_NO_DEADLINE, gave_up);
+  }
   request.isolate_session_state = !s->config.share_session_state;
   Pb__ServerDef def = PB__SERVER_DEF__INIT;
   def.cluster = (Pb__ClusterDef *)s->config.cluster;

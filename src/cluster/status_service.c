@@ -10,6 +10,7 @@
 #include "cluster/devices.h"
 #include "cluster/master.h"
 #include "cluster/messages.h"
+#include "cluster/step_table.h"
 #include "cluster/worker_session.h"
 #include "tensor/memory.h"
 
@@ -66,12 +67,12 @@ static json_t *devices_json(const td_task *t) {
 }
 
 static json_t *task_json(const td_task *t) {
-  return json_pack("{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:i, s:i, s:o}", "task", t->name, "version", TD_VERSION,
-                   "pid", (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster",
-                   cluster_json(t->cluster), "devices", devices_json(t), "master_sessions",
-                   (json_int_t)td_master_session_count(t->master), "worker_sessions",
-                   (json_int_t)td_worker_sessions_count(t->sessions), "compute_threads", td_pool_threads(t->pool),
-                   "loop_threads", t->loop_count, "memory", memory_json());
+  return json_pack(
+      "{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:i, s:i, s:o}", "task", t->name, "version", TD_VERSION, "pid",
+      (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster", cluster_json(t->cluster),
+      "devices", devices_json(t), "master_sessions", (json_int_t)td_master_session_count(t->master), "worker_sessions",
+      (json_int_t)td_worker_sessions_count(t->sessions), "steps", (json_int_t)td_step_table_count(t->steps),
+      "compute_threads", td_pool_threads(t->pool), "loop_threads", t->loop_count, "memory", memory_json());
 }
 
 static void get(void *service, td_call *call, td_str request) {

@@ -51,13 +51,13 @@ void td_step_entry_release(td_step_entry *e) {
   td_free(e);
 }
 
-td_status td_step_table_get(td_step_table *t, int64_t id, bool starts, td_step_entry **out) {
+td_status td_step_table_get(td_step_table *t, int64_t id, uint64_t starter, td_step_entry **out) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&t->lock);
   td_step_entry *e = td_map_get(&t->steps, key_of(&id));
   if (!e && td_map_get(&t->cleaned_set, key_of(&id))) {
     s = td_status_derive(td_aborted("Cleanup %lld", (long long)id));
-  } else if (!e && !starts && t->waiting >= MAX_WAITING) {
+  } else if (!e && !starter && t->waiting >= MAX_WAITING) {
     s = td_resource_exhausted("%d steps wait for their RunGraph already; step %lld is refused", MAX_WAITING,
                               (long long)id);
   } else {
@@ -66,8 +66,8 @@ td_status td_step_table_get(td_step_table *t, int64_t id, bool starts, td_step_e
       td_map_put(&t->steps, key_of(&e->id), e);
       t->waiting++;
     }
-    if (starts && !e->is_started) {
-      e->is_started = true;
+    if (starter && !e->starter) {
+      e->starter = starter;
       t->waiting--;
     }
     atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
@@ -89,7 +89,7 @@ static void remember_cleaned(td_step_table *t, int64_t id) {
 void td_step_table_cleanup(td_step_table *t, int64_t id) {
   pthread_mutex_lock(&t->lock);
   td_step_entry *e = td_map_remove(&t->steps, key_of(&id));
-  if (e && !e->is_started) t->waiting--;
+  if (e && !e->starter) t->waiting--;
   if (id) remember_cleaned(t, id);
   pthread_mutex_unlock(&t->lock);
   if (!e) return;
@@ -99,10 +99,28 @@ void td_step_table_cleanup(td_step_table *t, int64_t id) {
   td_step_entry_release(e);
 }
 
+void td_step_table_cleanup_of(td_step_table *t, uint64_t starter) {
+  int64_t *ids = NULL;
+  size_t count = 0, capacity = 0;
+  void *v;
+  pthread_mutex_lock(&t->lock);
+  for (size_t i = 0; td_map_next(&t->steps, &i, NULL, &v);) {
+    if (((td_step_entry *)v)->starter != starter) continue;
+    TD_GROW(ids, count, capacity);
+    ids[count++] = ((td_step_entry *)v)->id;
+  }
+  pthread_mutex_unlock(&t->lock);
+  for (size_t i = 0; i < count; i++) {
+    td_step_table_cancel(t, ids[i]);
+    td_step_table_cleanup(t, ids[i]);
+  }
+  td_free(ids);
+}
+
 void td_step_table_abandon(td_step_table *t, td_step_entry *e) {
   pthread_mutex_lock(&t->lock);
   /* two references: the table's and the caller's; new ones are only made with the lock held */
-  bool idle = !e->is_started && atomic_load_explicit(&e->refs, memory_order_acquire) == 2 &&
+  bool idle = !e->starter && atomic_load_explicit(&e->refs, memory_order_acquire) == 2 &&
               td_map_get(&t->steps, key_of(&e->id)) == e;
   if (idle) {
     td_map_remove(&t->steps, key_of(&e->id));

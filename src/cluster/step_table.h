@@ -17,21 +17,25 @@ typedef struct td_step_entry {
   td_rendezvous *rendezvous; /* local meeting point; asks peers for what is made there (remote_rendezvous.h) */
   td_cancellation *cancellation;
   td_resource_mgr *step_resources;
-  bool is_started; /* guarded by the table: a RunGraph has come */
+  uint64_t starter; /* guarded by the table: the worker session whose RunGraph has come; 0: none yet */
 } td_step_entry;
 
 td_step_table *td_step_table_create(td_task *task);
 void td_step_table_destroy(td_step_table *t); /* aborts what is left */
 
-/* Finds or creates; one reference. `starts`: by a RunGraph. ABORTED (derived) "Cleanup <id>" for a step cleaned
- * lately; RESOURCE_EXHAUSTED when too many steps wait that nobody has started (65,536). */
-td_status td_step_table_get(td_step_table *t, int64_t id, bool starts, td_step_entry **out) TD_MUST_USE;
+/* Finds or creates; one reference. `starter`: for a RunGraph, its worker session's id; else 0. ABORTED (derived)
+ * "Cleanup <id>" for a step cleaned lately; RESOURCE_EXHAUSTED when too many steps wait that nobody has started
+ * (65,536). */
+td_status td_step_table_get(td_step_table *t, int64_t id, uint64_t starter, td_step_entry **out) TD_MUST_USE;
 void td_step_entry_release(td_step_entry *e);
 /* Releases an entry for which its holder waited in vain: forgets a step that nobody has started and nobody else waits
  * in, so that peers that come and go leave nothing behind. */
 void td_step_table_abandon(td_step_table *t, td_step_entry *e);
 /* CleanupGraph: forgets the step; what waits in it ends with ABORTED "Cleanup <id>" (derived). */
 void td_step_table_cleanup(td_step_table *t, int64_t id);
+/* The same for all steps that this worker session has started, running ones are cancelled: its master is gone and will
+ * clean up none of them. */
+void td_step_table_cleanup_of(td_step_table *t, uint64_t starter);
 /* Cancels what runs in the step here; nothing if it is not known. */
 void td_step_table_cancel(td_step_table *t, int64_t id);
 size_t td_step_table_count(td_step_table *t);

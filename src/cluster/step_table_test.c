@@ -15,21 +15,21 @@
 #include "cluster/remote_rendezvous.h"
 #include "cluster/task.h"
 
-static td_step_entry *get(td_step_table *t, int64_t id, bool starts) {
+static td_step_entry *get(td_step_table *t, int64_t id, uint64_t starter) {
   td_step_entry *e;
-  assert_null(td_step_table_get(t, id, starts, &e));
+  assert_null(td_step_table_get(t, id, starter, &e));
   return e;
 }
 
 static void test_an_entry_is_shared_until_cleaned(void **state) {
   td_task task = {0};
   td_step_table *t = td_step_table_create(&task);
-  td_step_entry *early = get(t, 7, false), *run = get(t, 7, true), *none;
+  td_step_entry *early = get(t, 7, 0), *run = get(t, 7, 1), *none;
   assert_ptr_equal(early, run);
   assert_int_equal(td_step_table_count(t), 1);
   td_step_table_cleanup(t, 7);
   assert_int_equal(td_step_table_count(t), 0);
-  td_status s = td_step_table_get(t, 7, false, &none);
+  td_status s = td_step_table_get(t, 7, 0, &none);
   assert_int_equal(td_status_code(s), TD_ABORTED);
   assert_string_equal(td_status_message(s), "Cleanup 7");
   assert_true(td_status_is_derived(s));
@@ -44,19 +44,35 @@ static void test_an_entry_is_shared_until_cleaned(void **state) {
 static void test_who_waits_in_vain_leaves_nothing(void **state) {
   td_task task = {0};
   td_step_table *t = td_step_table_create(&task);
-  td_step_entry *one = get(t, 1, false), *two = get(t, 1, false);
+  td_step_entry *one = get(t, 1, 0), *two = get(t, 1, 0);
   td_step_table_abandon(t, one);
   assert_int_equal(td_step_table_count(t), 1); /* the other still waits */
   td_step_table_abandon(t, two);
   assert_int_equal(td_step_table_count(t), 0);
-  one = get(t, 1, false); /* not remembered as cleaned */
-  td_step_entry_release(get(t, 1, true));
+  one = get(t, 1, 0); /* not remembered as cleaned */
+  td_step_entry_release(get(t, 1, 1));
   td_step_table_abandon(t, one);
   assert_int_equal(td_step_table_count(t), 1); /* it runs */
-  one = get(t, 2, false);
+  one = get(t, 2, 0);
   td_step_table_cleanup(t, 2);
   td_step_table_abandon(t, one);
   assert_int_equal(td_step_table_count(t), 1);
+  td_step_table_destroy(t);
+}
+
+static void test_steps_of_a_master_that_is_gone(void **state) {
+  td_task task = {0};
+  td_step_table *t = td_step_table_create(&task);
+  td_step_entry *running = get(t, 1, 5);
+  td_step_entry_release(get(t, 2, 5));
+  td_step_entry_release(get(t, 3, 6)); /* another's */
+  td_step_entry_release(get(t, 4, 0)); /* nobody's yet */
+  td_step_table_cleanup_of(t, 5);
+  assert_int_equal(td_step_table_count(t), 2);
+  assert_true(td_cancellation_is_cancelled(running->cancellation));
+  td_step_entry_release(running);
+  td_step_table_cleanup_of(t, 5);
+  assert_int_equal(td_step_table_count(t), 2);
   td_step_table_destroy(t);
 }
 
@@ -64,13 +80,13 @@ static void test_waiting_steps_are_capped(void **state) {
   td_task task = {0};
   td_step_table *t = td_step_table_create(&task);
   td_step_entry *refused;
-  for (int64_t id = 1; id <= 65536; id++) td_step_entry_release(get(t, id, false));
-  td_status s = td_step_table_get(t, 70000, false, &refused);
+  for (int64_t id = 1; id <= 65536; id++) td_step_entry_release(get(t, id, 0));
+  td_status s = td_step_table_get(t, 70000, 0, &refused);
   assert_int_equal(td_status_code(s), TD_RESOURCE_EXHAUSTED);
   td_status_free(s);
-  td_step_entry_release(get(t, 70000, true)); /* a RunGraph is let in */
+  td_step_entry_release(get(t, 70000, 1)); /* a RunGraph is let in */
   td_step_table_cleanup(t, 1);
-  td_step_entry_release(get(t, 70001, false));
+  td_step_entry_release(get(t, 70001, 0));
   td_step_table_destroy(t);
 }
 
@@ -78,9 +94,9 @@ static void test_the_oldest_cleaned_step_is_forgotten_first(void **state) {
   td_task task = {0};
   td_step_table *t = td_step_table_create(&task);
   for (int64_t id = 1; id <= 8193; id++) td_step_table_cleanup(t, id);
-  td_step_entry *e = get(t, 1, false);
+  td_step_entry *e = get(t, 1, 0);
   td_step_entry_release(e);
-  td_status s = td_step_table_get(t, 2, false, &e);
+  td_status s = td_step_table_get(t, 2, 0, &e);
   assert_int_equal(td_status_code(s), TD_ABORTED);
   td_status_free(s);
   td_step_table_destroy(t);
@@ -123,13 +139,13 @@ static void test_what_waits_ends(void **state) {
   td_step_table *t = td_step_table_create(&task);
   waiting w[3];
   for (int64_t id = 1; id <= 3; id++) {
-    td_step_entry *e = get(t, id, false);
+    td_step_entry *e = get(t, id, 0);
     wait_in(e, &w[id - 1]);
     td_step_entry_release(e);
   }
   td_step_table_cleanup(t, 1);
   ended_with(&w[0], "Cleanup 1");
-  td_step_entry *e = get(t, 2, false);
+  td_step_entry *e = get(t, 2, 0);
   td_step_table_cancel(t, 2);
   assert_true(td_cancellation_is_cancelled(e->cancellation));
   td_step_entry_release(e);
@@ -174,6 +190,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_an_entry_is_shared_until_cleaned),
       cmocka_unit_test(test_who_waits_in_vain_leaves_nothing),
+      cmocka_unit_test(test_steps_of_a_master_that_is_gone),
       cmocka_unit_test(test_waiting_steps_are_capped),
       cmocka_unit_test(test_the_oldest_cleaned_step_is_forgotten_first),
       cmocka_unit_test(test_what_waits_ends),

@@ -335,7 +335,7 @@ static td_status prepare_recv(td_task *task, td_str bytes, td_rendezvous_key *ke
   TD_TRY(td_request_ids_track(task->worker_ids, request_id, "RecvTensor (GrpcWorker)"));
   TD_TRY(td_rendezvous_key_parse(text, key, frame));
   TD_TRY(check_source(task, text, key));
-  return td_step_table_get(task->steps, step_id, false, entry);
+  return td_step_table_get(task->steps, step_id, 0, entry);
 }
 
 static void recv_tensor(void *service, td_call *call, td_str request) {

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "cluster/graph_mgr.h"
+#include "cluster/step_table.h"
 
 enum { MAX_SESSIONS = 65536, MAX_HANDLE = 256 };
 
@@ -35,7 +36,9 @@ static td_worker_session *create_session(td_task *task, const char *handle, td_p
                                          bool isolated, bool renamed) {
   td_worker_session *s = td_new(td_worker_session);
   atomic_init(&s->refs, 1);
+  static _Atomic uint64_t last_id;
   s->task = task;
+  s->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
   s->handle = td_strdup(handle);
   s->peers = peers;
   s->kernels = td_kernel_cache_create();
@@ -64,6 +67,12 @@ static void end_session(td_worker_session *s) {
   for (size_t i = 0; td_map_next(&graphs, &i, NULL, &g);) td_registered_graph_release(g);
   td_map_deinit(&graphs);
   td_worker_session_release(s);
+}
+
+/* The master is gone, and with it whoever would have cleaned its steps up. */
+static void end_orphan(td_worker_session *s) {
+  td_step_table_cleanup_of(s->task->steps, s->id);
+  end_session(s);
 }
 
 td_worker_session *td_worker_session_retain(td_worker_session *s) {
@@ -161,7 +170,7 @@ td_status td_worker_sessions_open(td_worker_sessions *m, const Pb__CreateWorkerS
   for (td_worker_session *next; old; old = next) {
     next = old->next_ended;
     td_info("session %s is dropped: its master %s has restarted", old->handle, old->master_task);
-    end_session(old);
+    end_orphan(old);
   }
   return is_full ? td_resource_exhausted("%s has %d worker sessions already", m->task->name, MAX_SESSIONS)
                  : TD_STATUS_OK;

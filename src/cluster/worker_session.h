@@ -14,6 +14,7 @@ typedef struct td_worker_session {
   _Atomic uint32_t refs;
   /* immutable */
   td_task *task;
+  uint64_t id;         /* of this task's sessions, from 1 on */
   char *handle;        /* "" for the session that masters without worker sessions share */
   td_peers *peers;     /* names this task as the session knows it */
   td_device **devices; /* own ones if isolated or renamed, else the task's; one reference each */

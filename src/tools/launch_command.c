@@ -40,6 +40,7 @@ enum {
 typedef struct task {
   const char *job;
   int index, port;
+  int held;         /* socket that keeps the port for this cluster; -1: none */
   bool is_external; /* in the cluster, but the command runs it */
   pid_t pid;        /* 0: not running */
   int output;       /* read end of its stdout and stderr; -1: none */
@@ -65,7 +66,8 @@ typedef struct launch {
 
 /* ---- ports and addresses ---- */
 
-/* A port that is free, held by the socket that is returned; -1 when there is none. */
+/* A port that is free, held by the socket that is returned; -1 when there is none. While that socket is open a task can
+ * bind and listen on the port, too, but the system gives it to nobody who asks for any port. */
 static int take_port(int *port) {
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -80,13 +82,18 @@ static int take_port(int *port) {
   return fd;
 }
 
+static void release_ports(launch *l) {
+  for (int i = 0; i < l->count; i++) {
+    if (l->tasks[i].held >= 0) close(l->tasks[i].held);
+    l->tasks[i].held = -1;
+  }
+}
+
 static bool choose_ports(launch *l) {
-  int *held = td_new_array(int, (size_t)l->count), n = 0;
-  for (; n < l->count; n++)
-    if ((held[n] = take_port(&l->tasks[n].port)) < 0) break;
-  for (int i = 0; i < n; i++) close(held[i]);
-  td_free(held);
-  return n == l->count;
+  release_ports(l);
+  for (int i = 0; i < l->count; i++)
+    if ((l->tasks[i].held = take_port(&l->tasks[i].port)) < 0) return false;
+  return true;
 }
 
 /* "ps|127.0.0.1:1;127.0.0.1:2,worker|127.0.0.1:3" */
@@ -346,7 +353,8 @@ static void make_tasks(launch *l) {
   for (size_t j = 0; j < TD_COUNT(jobs); j++)
     for (int i = 0; i < jobs[j].count; i++) {
       bool is_external = jobs[j].count - i <= l->external_worker && !strcmp(jobs[j].job, "worker");
-      l->tasks[l->count++] = (task){.job = jobs[j].job, .index = i, .is_external = is_external, .output = -1};
+      l->tasks[l->count++] =
+          (task){.job = jobs[j].job, .index = i, .is_external = is_external, .held = -1, .output = -1};
     }
 }
 
@@ -396,6 +404,7 @@ static int run_launch(launch *l) {
   while (ok && !l->has_ended) step(l, -1);
   if (!ok && !l->stop_signal) fprintf(stderr, "tensorctl launch: the cluster could not be started\n");
   stop_tasks(l);
+  release_ports(l);
   close(l->signals);
   td_free(l->tasks);
   if (l->stop_signal) return 128 + l->stop_signal;
