@@ -63,6 +63,7 @@ struct td_graph {
   size_t node_count, node_capacity;
   td_map by_name;
   int next_edge_id;
+  int64_t next_name; /* counts what the server names itself (graph/build.h) */
   int32_t producer, min_consumer;
   int32_t *bad_consumers;
   size_t bad_consumer_count;

@@ -20,6 +20,20 @@ static td_status const_create(td_kernel_builder *b, void *state) {
   return TD_STATUS_OK;
 }
 
+/* What a branch that makes no value gives in its place: nobody reads it. Unknown dimensions are 0. */
+static td_status fake_create(td_kernel_builder *b, void *state) {
+  const Pb__TensorShapeProto *proto;
+  bool unknown_rank;
+  TD_TRY(td_attr_shape(b->node, "shape", &proto));
+  td_shape *shape = td_malloc(sizeof *shape);
+  td_status s = td_shape_from_proto(proto, shape, &unknown_rank);
+  if (!s && unknown_rank) shape->rank = 0;
+  for (int i = 0; !s && i < shape->rank; i++) shape->dims[i] = TD_MAX(shape->dims[i], 0);
+  if (!s) s = td_tensor_create_zeros(b->output_types[0], shape, &((constant *)state)->value);
+  td_free(shape);
+  return s;
+}
+
 static void const_destroy(void *state) { td_tensor_release(((constant *)state)->value); }
 
 static td_status const_compute(td_kernel_ctx *ctx) {
@@ -74,6 +88,7 @@ static td_status nothing_compute(td_kernel_ctx *ctx) { return TD_STATUS_OK; }
 static const td_op_spec ops[] = {
     {.name = "Const", .outputs = "output: dtype", .attrs = "value: tensor; dtype: type"},
     {.name = "ControlTrigger"},
+    {.name = "FakeParam", .outputs = "output: dtype", .attrs = "dtype: type; shape: shape"},
     {.name = "HostConst", .outputs = "output: dtype", .attrs = "value: tensor; dtype: type"},
     {.name = "Identity", .inputs = "input: T", .outputs = "output: T", .attrs = "T: type"},
     {.name = "IdentityN", .inputs = "input: T", .outputs = "output: T", .attrs = "T: list(type) >= 1"},
@@ -96,10 +111,10 @@ static const td_op_spec ops[] = {
 
 #define FORWARD(name) \
   { .op = name, .cost = TD_COST_CHEAP, .flags = TD_KERNEL_FORWARDS, .compute = forward_compute }
-#define CONSTANT(name)                                                                              \
+#define CONSTANT(name, create_fn)                                                                   \
   {                                                                                                 \
     .op = name, .cost = TD_COST_CHEAP, .flags = TD_KERNEL_CONSTANT, .state_size = sizeof(constant), \
-    .create = const_create, .destroy = const_destroy, .compute = const_compute                      \
+    .create = create_fn, .destroy = const_destroy, .compute = const_compute                         \
   }
 #define PLACEHOLDER(name)                                                                               \
   {                                                                                                     \
@@ -108,8 +123,9 @@ static const td_op_spec ops[] = {
   }
 
 static const td_kernel_def kernels[] = {
-    CONSTANT("Const"),
-    CONSTANT("HostConst"),
+    CONSTANT("Const", const_create),
+    CONSTANT("FakeParam", fake_create),
+    CONSTANT("HostConst", const_create),
     PLACEHOLDER("Placeholder"),
     PLACEHOLDER("PlaceholderV2"),
     FORWARD("PlaceholderWithDefault"),

@@ -1,4 +1,5 @@
-/* Ops that call functions: PartitionedCall, If, Case, While. functional_ops.cc, partitioned_function_ops.cc.
+/* Ops that call functions: PartitionedCall, If, Case, While, For, SymbolicGradient. functional_ops.cc, function_ops.cc,
+ * partitioned_function_ops.cc.
  *
  * All are asynchronous: the nested program runs on its own, and its end ends the kernel. A While goes from its
  * condition to its body and back in the callbacks; the executor keeps these from nesting on the stack. */
@@ -35,8 +36,34 @@ static td_status create(td_kernel_builder *b, functions *f, const char *const *a
   return TD_STATUS_OK;
 }
 
+/* One executor serves for all that TensorFlow has. */
+static td_status check_executor(td_kernel_builder *b) {
+  td_str type = {0};
+  if (td_attr_find(b->node, "executor_type")) TD_TRY(td_attr_str(b->node, "executor_type", &type));
+  if (!type.size || td_str_is(type, "DEFAULT") || td_str_is(type, "SINGLE_THREADED_EXECUTOR")) return TD_STATUS_OK;
+  return td_not_found("No executor factory registered for the given executor type: %.*s", TD_STR_ARG(type));
+}
+
 static td_status call_create(td_kernel_builder *b, void *state) {
+  TD_TRY(check_executor(b));
   return create(b, state, (const char *const[]){"f", NULL});
+}
+
+/* The gradient of `f` is instantiated as the function "SymbolicGradient" with the attribute f. */
+static td_status gradient_create(td_kernel_builder *b, void *state) {
+  TD_TRY(create(b, state, (const char *const[]){NULL}));
+  Pb__AttrEntry entry = PB__ATTR_ENTRY__INIT, *entries = &entry;
+  Pb__NameAttrList gradient = PB__NAME_ATTR_LIST__INIT;
+  entry.key = "f";
+  entry.value = (Pb__AttrValue *)td_attr_find(b->node, "f");
+  gradient.name = "SymbolicGradient";
+  gradient.attr = &entries;
+  gradient.n_attr = 1;
+  return add_function(b, state, &gradient);
+}
+
+static td_status for_create(td_kernel_builder *b, void *state) {
+  return create(b, state, (const char *const[]){"body", NULL});
 }
 
 static td_status if_create(td_kernel_builder *b, void *state) {
@@ -64,7 +91,11 @@ typedef struct call {
 
 static td_status take_results(td_kernel_ctx *ctx, td_status status, td_tensor **results, int count) {
   int want = ctx->kernel->output_count;
-  if (!status && count != want) status = td_internal("The function returns %d values, %d are expected", count, want);
+  if (!status && count != want)
+    status =
+        td_str_is(ctx->kernel->op, "SymbolicGradient")
+            ? td_invalid_argument("SymGrad expects to return %d tensor(s), but get %d tensor(s) instead.", want, count)
+            : td_internal("The function returns %d values, %d are expected", count, want);
   for (int i = 0; i < count; i++) {
     if (status)
       td_tensor_release(results[i]);
@@ -146,14 +177,27 @@ static void case_compute(td_kernel_ctx *ctx) {
   start(ctx, i < 0 || (size_t)i >= f->count ? f->count - 1 : (size_t)i, 1);
 }
 
-/* ---- While ---- */
+/* ---- While, For ---- */
 
 typedef struct loop {
   td_function_call call;
   td_kernel_ctx *ctx;
+  int64_t at, limit, delta; /* of a For */
   int count;
   td_tensor *vars[];
 } loop;
+
+/* `count` loop variables from input `first` on, moved into the loop; `spare`: room in front of them. */
+static loop *loop_new(td_kernel_ctx *ctx, int first, int spare) {
+  int n = ctx->kernel->input_count - first;
+  loop *l = td_malloc(sizeof *l + (size_t)(n + spare) * sizeof l->vars[0]);
+  *l = (loop){.ctx = ctx, .count = n};
+  for (int i = 0; i < n; i++) {
+    l->vars[spare + i] = ctx->in[first + i].tensor;
+    ctx->in[first + i].tensor = NULL;
+  }
+  return l;
+}
 
 static void loop_end(loop *l, td_status status) {
   td_kernel_ctx *ctx = l->ctx;
@@ -171,18 +215,25 @@ static void loop_call(loop *l, size_t which, void (*done)(td_function_call *, td
   f->runtime->ops->run(f->runtime, &l->call);
 }
 
-static void body_done(td_function_call *fc, td_status status, td_tensor **results, int count) {
-  loop *l = TD_CONTAINER_OF(fc, loop, call);
+/* The body's results become the loop variables. */
+static td_status take_variables(loop *l, td_tensor **vars, const char *kind, td_status status, td_tensor **results,
+                                int count) {
   if (!status && count != l->count)
-    status = td_internal("The loop's body returns %d values, %d are expected", count, l->count);
+    status = td_invalid_argument("%s loop body returned %d arguments. Expected: %d", kind, count, l->count);
   for (int i = 0; i < count; i++) {
     if (status) {
       td_tensor_release(results[i]);
     } else {
-      td_tensor_release(l->vars[i]);
-      l->vars[i] = results[i];
+      td_tensor_release(vars[i]);
+      vars[i] = results[i];
     }
   }
+  return status;
+}
+
+static void body_done(td_function_call *fc, td_status status, td_tensor **results, int count) {
+  loop *l = TD_CONTAINER_OF(fc, loop, call);
+  status = take_variables(l, l->vars, "While", status, results, count);
   if (status)
     loop_end(l, status);
   else
@@ -193,7 +244,8 @@ static void condition_done(td_function_call *fc, td_status status, td_tensor **r
   loop *l = TD_CONTAINER_OF(fc, loop, call);
   bool goes_on = false;
   if (!status && count != 1)
-    status = td_invalid_argument("Expected a single scalar as the loop's condition, got %d values", count);
+    status =
+        td_invalid_argument("Expected a single scalar which can be converted to a boolean, got %d tensors.", count);
   if (!status) status = to_bool(results[0], &goes_on);
   for (int i = 0; i < count; i++) td_tensor_release(results[i]);
   if (status || !goes_on)
@@ -202,16 +254,73 @@ static void condition_done(td_function_call *fc, td_status status, td_tensor **r
     loop_call(l, 1, body_done);
 }
 
-static void while_compute(td_kernel_ctx *ctx) {
-  int n = ctx->kernel->input_count;
-  loop *l = td_malloc(sizeof *l + (size_t)n * sizeof l->vars[0]);
-  l->ctx = ctx;
-  l->count = n;
-  for (int i = 0; i < n; i++) {
-    l->vars[i] = ctx->in[i].tensor;
-    ctx->in[i].tensor = NULL;
+static void while_compute(td_kernel_ctx *ctx) { loop_call(loop_new(ctx, 0, 0), 0, condition_done); }
+
+/* vars[0] is the counter, as the body gets it; the loop variables follow. */
+static void for_end(loop *l, td_status status) {
+  td_kernel_ctx *ctx = l->ctx;
+  td_tensor_release(l->vars[0]);
+  status = take_results(ctx, status, l->vars + 1, l->count);
+  td_free(l);
+  td_kernel_done(ctx, status);
+}
+
+static void for_done(td_function_call *fc, td_status status, td_tensor **results, int count);
+
+static void for_next(loop *l) {
+  functions *f = l->ctx->state;
+  if (l->delta > 0 ? l->at >= l->limit : l->at <= l->limit) {
+    for_end(l, TD_STATUS_OK);
+    return;
   }
-  loop_call(l, 0, condition_done);
+  td_tensor_release(l->vars[0]);
+  l->vars[0] = NULL;
+  td_status s = td_tensor_create_dims(TD_INT32, 0, NULL, &l->vars[0]);
+  if (s) {
+    for_end(l, s);
+    return;
+  }
+  *TD_DATA(l->vars[0], int32_t) = (int32_t)l->at;
+  l->call = (td_function_call){
+      .function = f->handles[0], .step = l->ctx->step, .args = l->vars, .arg_count = l->count + 1, .done = for_done};
+  f->runtime->ops->run(f->runtime, &l->call);
+}
+
+static void for_done(td_function_call *fc, td_status status, td_tensor **results, int count) {
+  loop *l = TD_CONTAINER_OF(fc, loop, call);
+  status = take_variables(l, l->vars + 1, "For", status, results, count);
+  l->at += l->delta;
+  if (status)
+    for_end(l, status);
+  else
+    for_next(l);
+}
+
+static td_status for_bounds(td_kernel_ctx *ctx, int64_t bounds[3]) {
+  static const char *const names[] = {"start", "limit", "delta"};
+  for (int i = 0; i < 3; i++) {
+    TD_TRY(td_check_scalar(td_in(ctx, i), names[i]));
+    bounds[i] = *TD_DATA(td_in(ctx, i), int32_t);
+  }
+  int64_t start = bounds[0], limit = bounds[1], delta = bounds[2];
+  if ((delta > 0 && start <= limit) || (delta < 0 && start >= limit) || (!delta && start == limit)) return TD_STATUS_OK;
+  return td_invalid_argument("Invalid start/limit/delta: %lld %lld %lld", (long long)start, (long long)limit,
+                             (long long)delta);
+}
+
+static void for_compute(td_kernel_ctx *ctx) {
+  int64_t bounds[3];
+  td_status s = for_bounds(ctx, bounds);
+  if (s) {
+    td_kernel_done(ctx, s);
+    return;
+  }
+  loop *l = loop_new(ctx, 3, 1);
+  l->vars[0] = NULL;
+  l->at = bounds[0];
+  l->limit = bounds[1];
+  l->delta = bounds[2];
+  for_next(l);
 }
 
 #define IF_ATTRS                                                                                                    \
@@ -232,6 +341,10 @@ static const td_op_spec ops[] = {
      .outputs = "output: Tout",
      .attrs = CASE_ATTRS,
      .flags = TD_OP_STATEFUL},
+    {.name = "For",
+     .inputs = "start: int32; limit: int32; delta: int32; input: T",
+     .outputs = "output: T",
+     .attrs = "T: list(type) >= 0; body: func"},
     {.name = "If",
      .inputs = "cond: Tcond; input: Tin",
      .outputs = "output: Tout",
@@ -249,7 +362,21 @@ static const td_op_spec ops[] = {
      .attrs = CASE_ATTRS},
     {.name = "StatelessIf", .inputs = "cond: Tcond; input: Tin", .outputs = "output: Tout", .attrs = IF_ATTRS},
     {.name = "StatelessWhile", .inputs = "input: T", .outputs = "output: T", .attrs = WHILE_ATTRS},
+    {.name = "SymbolicGradient",
+     .inputs = "input: Tin",
+     .outputs = "output: Tout",
+     .attrs = "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func"},
     {.name = "While", .inputs = "input: T", .outputs = "output: T", .attrs = WHILE_ATTRS, .flags = TD_OP_STATEFUL},
+    {.name = "_If",
+     .inputs = "cond: Tcond; input: Tin",
+     .outputs = "output: Tout",
+     .attrs = "Tcond: type; Tin: list(type) >= 1; Tout: list(type) >= 1; then_branch: func; else_branch: func",
+     .flags = TD_OP_STATEFUL},
+    {.name = "_While",
+     .inputs = "input: T",
+     .outputs = "output: T",
+     .attrs = "T: list(type) >= 0; cond: func; body: func",
+     .flags = TD_OP_STATEFUL},
 };
 
 #define KERNEL(name, create_fn, compute_fn)                                                                      \
@@ -260,13 +387,17 @@ static const td_op_spec ops[] = {
 
 static const td_kernel_def kernels[] = {
     KERNEL("Case", case_create, case_compute),
+    KERNEL("For", for_create, for_compute),
     KERNEL("If", if_create, if_compute),
     KERNEL("PartitionedCall", call_create, call_compute),
     KERNEL("StatefulPartitionedCall", call_create, call_compute),
     KERNEL("StatelessCase", case_create, case_compute),
     KERNEL("StatelessIf", if_create, if_compute),
     KERNEL("StatelessWhile", while_create, while_compute),
+    KERNEL("SymbolicGradient", gradient_create, call_compute),
     KERNEL("While", while_create, while_compute),
+    KERNEL("_If", if_create, if_compute),
+    KERNEL("_While", while_create, while_compute),
 };
 
 TD_FAMILY(functional, ops, kernels);

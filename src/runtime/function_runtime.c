@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "framework/device.h"
 #include "framework/rendezvous.h"
+#include "graph/function_body.h"
+#include "graph/gradient.h"
 #include "runtime/executor.h"
-#include "runtime/function_body.h"
 #include "runtime/local_rendezvous.h"
 #include "runtime/program_internal.h"
 
@@ -17,7 +18,7 @@ enum { MAX_FUNCTIONS = 1 << 20, MAX_CALLS = 100000, MAX_COMPILE_DEPTH = 64 };
 
 typedef struct instance {
   td_str key;
-  const Pb__FunctionDef *def; /* the library's */
+  const Pb__FunctionDef *def; /* the library's; NULL: the gradient of `call` */
   Pb__NameAttrList *call;     /* own copy */
   td_device *device;          /* retained */
   /* guarded by compile_lock until state is READY or FAILED (release), then immutable */
@@ -46,8 +47,8 @@ static int by_key(const void *a, const void *b) {
   return strcmp((*(Pb__AttrEntry *const *)a)->key, (*(Pb__AttrEntry *const *)b)->key);
 }
 
-/* Device and packed message, with the attributes in order. */
-static td_status make_key(const Pb__NameAttrList *function, const td_device *device, td_strbuf *out) {
+/* Device, kind and packed message, with the attributes in order. */
+static td_status make_key(const Pb__NameAttrList *function, bool is_gradient, const td_device *device, td_strbuf *out) {
   Pb__NameAttrList sorted = *function;
   sorted.attr = td_new_array(Pb__AttrEntry *, function->n_attr);
   for (size_t i = 0; i < function->n_attr; i++) sorted.attr[i] = function->attr[i];
@@ -55,7 +56,7 @@ static td_status make_key(const Pb__NameAttrList *function, const td_device *dev
   size_t size = pb__name_attr_list__get_packed_size(&sorted);
   uint8_t *bytes = td_try_malloc(size);
   if (bytes) {
-    td_strbuf_printf(out, "%s;", device->name);
+    td_strbuf_printf(out, "%s%c", device->name, is_gradient ? '\'' : ';');
     td_strbuf_append(out, td_str_n(bytes, pb__name_attr_list__pack(&sorted, bytes)));
   }
   td_free(bytes);
@@ -107,11 +108,14 @@ static td_status find_or_add(runtime *r, td_strbuf *key, const Pb__FunctionDef *
 }
 
 static td_status compile(runtime *r, instance *i) {
-  td_graph *g;
-  TD_TRY(td_function_body_create(r->library, i->def, i->call, &g));
+  td_function_body body;
+  if (i->def)
+    TD_TRY(td_function_body_create(r->library, i->def, i->call, &body));
+  else
+    TD_TRY(td_gradient_body_create(r->library, i->call, &body));
   td_program_options o = {.device = i->device, .functions = &r->base, .session = td_str_of(r->session)};
-  td_status s = td_program_create_for(g, &o, td_str_of(i->def->signature->name), &i->program);
-  td_graph_release(g);
+  td_status s = td_program_create_for(body.graph, &o, td_str_of(i->call->name), &i->program);
+  td_graph_release(body.graph);
   return s;
 }
 
@@ -136,15 +140,40 @@ static td_status ensure_compiled(runtime *r, instance *i, bool at_run) {
   return state == FAILED ? td_status_retain(i->error) : TD_STATUS_OK;
 }
 
-static td_status instantiate(td_function_runtime *base, const Pb__NameAttrList *function, td_device *device,
+static const Pb__NameAttrList *attr_f(const Pb__NameAttrList *function) {
+  for (size_t i = 0; i < function->n_attr; i++) {
+    const Pb__AttrValue *v = function->attr[i]->value;
+    if (!strcmp(function->attr[i]->key, "f") && v && v->value_case == PB__ATTR_VALUE__VALUE_FUNC) return v->func;
+  }
+  return NULL;
+}
+
+/* "SymbolicGradient" of f is the function that the library names as f's gradient, or one that is made. */
+static td_status resolve_gradient(const runtime *r, Pb__NameAttrList *function, bool *is_made) {
+  *is_made = false;
+  if (strcmp(function->name, "SymbolicGradient") != 0) return TD_STATUS_OK;
+  const Pb__NameAttrList *f = attr_f(function);
+  if (!f) return td_invalid_argument("SymbolicGradient is missing attr: f");
+  if (!strcmp(f->name, "SymbolicGradient")) return td_invalid_argument("Can't take gradient of SymbolicGradient");
+  const Pb__GradientDef *given = td_map_get(&r->library->gradients, td_str_of(f->name));
+  *function = *f;
+  *is_made = !given;
+  if (given) function->name = given->gradient_func;
+  return TD_STATUS_OK;
+}
+
+static td_status instantiate(td_function_runtime *base, const Pb__NameAttrList *requested, td_device *device,
                              td_function_handle *out) {
   runtime *r = (runtime *)base;
-  const Pb__FunctionDef *def = td_library_find(r->library, td_str_of(function->name));
-  if (!def) return td_not_found("Function %s is not defined.", function->name);
-  if (!def->signature) return td_invalid_argument("Function %s has no signature", function->name);
+  Pb__NameAttrList function = *requested;
+  bool is_gradient;
+  TD_TRY(resolve_gradient(r, &function, &is_gradient));
+  const Pb__FunctionDef *def = is_gradient ? NULL : td_library_find(r->library, td_str_of(function.name));
+  if (!def && !is_gradient) return td_not_found("Function %s is not defined.", function.name);
+  if (def && !def->signature) return td_invalid_argument("Function %s has no signature", function.name);
   td_strbuf key = {0};
   instance *i;
-  td_status s = make_key(function, device, &key);
+  td_status s = make_key(&function, is_gradient, device, &key);
   if (!s) s = find_or_add(r, &key, def, device, &i, out);
   td_strbuf_deinit(&key);
   return s ? s : ensure_compiled(r, i, false);
@@ -177,11 +206,11 @@ static void run(td_function_runtime *base, td_function_call *call) {
   if (!s && atomic_fetch_add_explicit(&r->calls, 1, memory_order_relaxed) >= MAX_CALLS) {
     atomic_fetch_sub_explicit(&r->calls, 1, memory_order_relaxed);
     s = td_resource_exhausted("More than %d function calls are in progress at once, in function %s", MAX_CALLS,
-                              i->def->signature->name);
+                              i->call->name);
   }
   if (!s && !i->program) { /* its own thread is compiling it: only while a kernel is being created */
     atomic_fetch_sub_explicit(&r->calls, 1, memory_order_relaxed);
-    s = td_internal("Function %s is called while it is being compiled", i->def->signature->name);
+    s = td_internal("Function %s is called while it is being compiled", i->call->name);
   }
   if (s) {
     call->done(call, s, NULL, 0);

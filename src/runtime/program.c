@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "framework/device.h"
+#include "graph/build.h"
 #include "graph/partition.h"
 #include "runtime/kernel_cache.h"
 #include "runtime/program_internal.h"
@@ -112,40 +113,16 @@ static bool is_kept(const td_node *n) {
   return !has_function_attr(n) && !(n->def.op.size && n->def.op.data[0] == '_');
 }
 
-static Pb__AttrValue *type_list(td_arena *a, const int *types, int count) {
-  Pb__AttrValue *v = td_arena_new(a, Pb__AttrValue);
-  pb__attr_value__init(v);
-  v->value_case = PB__ATTR_VALUE__VALUE_LIST;
-  v->list = td_arena_new(a, Pb__AttrValue__ListValue);
-  pb__attr_value__list_value__init(v->list);
-  v->list->n_type = (size_t)count;
-  v->list->type = td_arena_array(a, int32_t, (size_t)count);
-  for (int i = 0; i < count; i++) v->list->type[i] = td_dtype_base(types[i]);
-  return v;
-}
-
 /* A node whose op is a function of the library runs as a call of it. */
 static td_status bind_call(compiler *c, const td_node *n, td_pnode *pn) {
   td_arena *a = &c->scratch;
-  Pb__AttrValue *f = td_arena_new(a, Pb__AttrValue);
-  pb__attr_value__init(f);
-  f->value_case = PB__ATTR_VALUE__VALUE_FUNC;
-  f->func = td_arena_new(a, Pb__NameAttrList);
-  pb__name_attr_list__init(f->func);
-  f->func->name = td_arena_strndup(a, n->def.op.data, n->def.op.size);
-  f->func->attr = td_arena_array(a, Pb__AttrEntry *, n->def.attr_count);
-  for (size_t i = 0; i < n->def.attr_count; i++) {
-    const td_attr *attr = &n->def.attrs[i];
-    if (attr->name.size && attr->name.data[0] == '_') continue;
-    Pb__AttrEntry *entry = td_arena_new(a, Pb__AttrEntry);
-    pb__attr_entry__init(entry);
-    entry->key = td_arena_strndup(a, attr->name.data, attr->name.size);
-    entry->value = (Pb__AttrValue *)attr->value;
-    f->func->attr[f->func->n_attr++] = entry;
-  }
-  td_attr attrs[] = {{TD_STR("Tin"), type_list(a, n->input_types, n->input_count)},
-                     {TD_STR("Tout"), type_list(a, n->output_types, n->output_count)},
-                     {TD_STR("f"), f}};
+  td_attr *own = td_arena_array(a, td_attr, n->def.attr_count);
+  size_t count = 0;
+  for (size_t i = 0; i < n->def.attr_count; i++)
+    if (!td_str_starts(n->def.attrs[i].name, TD_STR("_"))) own[count++] = n->def.attrs[i];
+  td_attr attrs[] = {{TD_STR("Tin"), td_attr_value_types(a, n->input_types, (size_t)n->input_count)},
+                     {TD_STR("Tout"), td_attr_value_types(a, n->output_types, (size_t)n->output_count)},
+                     {TD_STR("f"), td_attr_value_func(a, n->def.op, own, count)}};
   td_node_def def = {
       .name = n->def.name, .op = TD_STR("StatefulPartitionedCall"), .attrs = attrs, .attr_count = TD_COUNT(attrs)};
   td_kernel_options o = {

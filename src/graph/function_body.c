@@ -1,4 +1,4 @@
-#include "runtime/function_body.h"
+#include "graph/function_body.h"
 
 #include "base/mem.h"
 
@@ -17,6 +17,7 @@ typedef struct builder {
   td_node_def call;    /* the call's attributes, with defaults */
   const td_op_def *op; /* the function's own definition */
   td_graph *g;
+  td_function_body *body;
   td_node **nodes; /* of the body, as in f->node_def */
   td_map items;    /* name -> item */
   td_arena scratch;
@@ -82,23 +83,25 @@ static td_status add_node(builder *b, const td_node_def *def, const td_op_def *o
   return td_graph_add_node(b->g, def, op, out);
 }
 
-/* An _Arg or _Retval node. */
-static td_status add_end(builder *b, const char *op, td_str name, int type, int64_t index, td_node **out) {
-  td_arena *a = &b->g->arena;
+td_status td_function_body_add_end(td_graph *g, const char *op, td_str name, int type, int64_t index, td_node **out) {
+  td_arena *a = &g->arena;
   const td_op_def *definition = td_op_find(td_str_of(op));
   if (!definition) return td_op_not_found(td_str_of(op));
   td_node_def def = {.name = td_arena_str(a, name), .op = definition->name, .attr_count = 2};
   def.attrs = td_arena_array(a, td_attr, 2);
   def.attrs[0] = (td_attr){TD_STR("T"), td_attr_value_type(a, td_dtype_base(type))};
   def.attrs[1] = (td_attr){TD_STR("index"), td_attr_value_int(a, index)};
-  return add_node(b, &def, definition, out);
+  if (td_graph_find(g, def.name))
+    return td_invalid_argument("Duplicated name %.*s in a function", TD_STR_ARG(def.name));
+  return td_graph_add_node(g, &def, definition, out);
 }
 
 static td_status add_args(builder *b) {
   int *types;
   size_t total;
   TD_TRY(td_node_input_types(&b->call, b->op, &b->scratch, &types, &total));
-  td_node **nodes = td_arena_array(&b->scratch, td_node *, total);
+  td_node **nodes = b->body->args = td_arena_array(&b->g->arena, td_node *, total);
+  b->body->arg_count = total;
   for (size_t i = 0; i < b->op->input_count; i++) {
     td_str name = b->op->inputs[i].name;
     char *c_name = td_arena_strndup(&b->scratch, name.data, name.size);
@@ -106,7 +109,7 @@ static td_status add_args(builder *b) {
     TD_TRY(td_node_input_range(&b->call, b->op, c_name, &begin, &end));
     for (int k = begin; k < end; k++) {
       const char *own = end - begin > 1 ? td_arena_printf(&b->scratch, "%s_%d", c_name, k - begin) : c_name;
-      TD_TRY(add_end(b, "_Arg", td_str_of(own), types[k], k, &nodes[k]));
+      TD_TRY(td_function_body_add_end(b->g, "_Arg", td_str_of(own), types[k], k, &nodes[k]));
       const char *single = td_arena_printf(&b->scratch, "%s:%d", c_name, k - begin);
       TD_TRY(add_item(b, td_str_of(single), (item){.node = nodes[k], .args = &nodes[k], .count = 1}));
     }
@@ -211,6 +214,8 @@ static td_status add_results(builder *b) {
   int *types;
   size_t total;
   TD_TRY(td_node_output_types(&b->call, b->op, &b->scratch, &types, &total));
+  b->body->results = td_arena_array(&b->g->arena, td_node *, total);
+  b->body->result_count = total;
   for (size_t i = 0; i < b->op->output_count; i++) {
     td_str name = b->op->outputs[i].name;
     char *c_name = td_arena_strndup(&b->scratch, name.data, name.size);
@@ -231,7 +236,8 @@ static td_status add_results(builder *b) {
       const char *own = from->count > 1 ? td_arena_printf(&b->scratch, "%s_RetVal_%d", c_name, k)
                                         : td_arena_printf(&b->scratch, "%s_RetVal", c_name);
       td_node *n;
-      TD_TRY(add_end(b, "_Retval", td_str_of(own), have, begin + k, &n));
+      TD_TRY(td_function_body_add_end(b->g, "_Retval", td_str_of(own), have, begin + k, &n));
+      b->body->results[begin + k] = n;
       if (from->args)
         td_graph_add_edge(b->g, from->args[k], 0, n, 0);
       else
@@ -243,23 +249,26 @@ static td_status add_results(builder *b) {
 
 /* ---- what need not run ---- */
 
-static bool is_root(builder *b, const td_node *n) {
-  if (n->op->flags & TD_OP_STATEFUL) return true; /* arguments and results as well */
-  for (size_t i = 0; i < b->f->n_control_ret; i++)
-    if (td_str_is(n->def.name, b->f->control_ret[i]->value)) return true;
-  return false;
+static void find_controls(builder *b) {
+  b->body->controls = td_arena_array(&b->g->arena, td_node *, b->f->n_control_ret);
+  for (size_t i = 0; i < b->f->n_control_ret; i++) {
+    td_node *n = td_graph_find(b->g, td_str_of(b->f->control_ret[i]->value));
+    if (n) b->body->controls[b->body->control_count++] = n;
+  }
 }
 
-static void prune(builder *b) {
-  td_graph *g = b->g;
-  bool *keep = td_arena_array(&b->scratch, bool, g->node_count);
-  td_node **stack = td_arena_array(&b->scratch, td_node *, g->node_count);
+void td_function_body_prune(td_function_body *body) {
+  td_graph *g = body->graph;
+  td_arena scratch = {0};
+  bool *keep = td_arena_array(&scratch, bool, g->node_count);
+  td_node **stack = td_arena_array(&scratch, td_node *, g->node_count);
   size_t top = 0;
-  for (size_t i = 0; i < g->node_count; i++)
-    if (is_root(b, g->nodes[i])) {
-      keep[i] = true;
-      stack[top++] = g->nodes[i];
-    }
+  for (size_t i = 0; i < body->control_count; i++) keep[body->controls[i]->id] = true;
+  for (size_t i = 0; i < g->node_count; i++) {
+    if (g->nodes[i]->is_removed) continue;
+    if (g->nodes[i]->op->flags & TD_OP_STATEFUL) keep[i] = true; /* arguments and results as well */
+    if (keep[i]) stack[top++] = g->nodes[i];
+  }
   while (top) {
     const td_node *n = stack[--top];
     for (const td_edge *e = n->in_edges; e; e = e->next_in) {
@@ -269,7 +278,16 @@ static void prune(builder *b) {
     }
   }
   for (size_t i = 0; i < g->node_count; i++)
-    if (!keep[i]) td_graph_remove_node(g, g->nodes[i]);
+    if (!keep[i] && !g->nodes[i]->is_removed) td_graph_remove_node(g, g->nodes[i]);
+  td_arena_deinit(&scratch);
+}
+
+bool td_function_is_marked(const Pb__FunctionDef *f, const char *attr) {
+  for (size_t i = 0; i < f->n_attr; i++) {
+    const Pb__AttrValue *v = f->attr[i]->value;
+    if (!strcmp(f->attr[i]->key, attr)) return v && v->value_case == PB__ATTR_VALUE__VALUE_B && v->b;
+  }
+  return false;
 }
 
 static td_status build(builder *b, const Pb__NameAttrList *call) {
@@ -294,20 +312,22 @@ static td_status build(builder *b, const Pb__NameAttrList *call) {
     if (s) return td_status_append(s, "\n\t [[{{node %s}}]]", b->f->node_def[i]->name);
   }
   TD_TRY(add_results(b));
-  prune(b);
+  find_controls(b);
+  td_function_body_prune(b->body);
   return TD_STATUS_OK;
 }
 
 td_status td_function_body_create(td_library *library, const Pb__FunctionDef *f, const Pb__NameAttrList *call,
-                                  td_graph **out) {
+                                  td_function_body *out) {
   if (!f->signature) return td_invalid_argument("A function without a signature");
-  builder b = {.library = library, .f = f, .g = td_graph_create(library)};
+  td_function_body body = {.graph = td_graph_create(library)};
+  builder b = {.library = library, .f = f, .g = body.graph, .body = &body};
   td_status s = build(&b, call);
   td_map_deinit(&b.items);
   td_arena_deinit(&b.scratch);
   if (s)
-    td_graph_release(b.g);
+    td_graph_release(body.graph);
   else
-    *out = b.g;
+    *out = body;
   return s;
 }
