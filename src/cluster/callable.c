@@ -23,23 +23,29 @@ static td_status check(const Pb__CallableOptions *o) {
 }
 
 /* With the session's lock held. */
-static td_status add(td_master_session *s, td_plan_view *view, int64_t timeout_ms, int64_t *out_handle) {
+static td_status add(td_master_session *s, td_plan_view *view, const Pb__RunOptions *options, int64_t *out_handle) {
   if (s->is_closed) return td_failed_precondition("Session is closed.");
   if (s->callable_count >= MAX_CALLABLES)
     return td_resource_exhausted("session %s has made %d callables already", s->handle, MAX_CALLABLES);
   TD_GROW(s->callables, s->callable_count, s->callable_capacity);
   td_plan_retain(view->plan);
-  s->callables[s->callable_count] = (td_callable){.view = view, .timeout_ms = timeout_ms};
+  td_callable *c = &s->callables[s->callable_count];
+  *c = (td_callable){.view = view};
+  if (options)
+    c->options = (td_run_options_view){.trace_level = (int)options->trace_level,
+                                       .timeout_ms = options->timeout_in_ms,
+                                       .output_partition_graphs = options->output_partition_graphs};
   *out_handle = (int64_t)s->callable_count++;
   return TD_STATUS_OK;
 }
 
 /* A plan may be in the making for a step that came before; a callable of one that fails would fail for ever. */
-static td_status add_when_ready(td_master_session *s, td_plan_view *view, int64_t timeout_ms, int64_t *out_handle) {
+static td_status add_when_ready(td_master_session *s, td_plan_view *view, const Pb__RunOptions *options,
+                                int64_t *out_handle) {
   pthread_mutex_lock(&s->lock);
   while (!view->plan->is_ready && !s->is_closed) pthread_cond_wait(&s->changed, &s->lock);
   td_status status = view->plan->is_ready ? td_status_retain(view->plan->status) : TD_STATUS_OK;
-  if (!status) status = add(s, view, timeout_ms, out_handle);
+  if (!status) status = add(s, view, options, out_handle);
   pthread_mutex_unlock(&s->lock);
   return status;
 }
@@ -62,7 +68,7 @@ td_status td_callable_make(td_master_session *s, const Pb__MakeCallableRequest *
   td_plan *plan = status ? NULL : td_plan_retain(view->plan);
   pthread_mutex_unlock(&s->lock);
   if (plan && is_new) td_plan_build(plan);
-  if (plan) status = add_when_ready(s, view, o->run_options ? o->run_options->timeout_in_ms : 0, out_handle);
+  if (plan) status = add_when_ready(s, view, o->run_options, out_handle);
   td_plan_release(plan);
   td_arena_deinit(&arena);
   return status;

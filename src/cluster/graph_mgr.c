@@ -10,6 +10,7 @@
 #include "proto/message.h"
 #include "runtime/executor.h"
 #include "runtime/function_runtime.h"
+#include "runtime/step_stats.h"
 
 enum { MAX_GRAPHS = 100000 }; /* of a session */
 
@@ -167,11 +168,13 @@ static void finish(graph_run *run) {
   td_run_graph *r = run->r;
   td_status status = run->status;
   if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
+  if (!status && r->record_timeline) td_step_stats_encode(run->step.stats, &r->step_stats);
   if (status)
     for (int i = 0; i < r->recv_count; i++) {
       td_tensor_release(r->recvs[i]);
       r->recvs[i] = NULL;
     }
+  td_step_stats_destroy(run->step.stats);
   td_step_entry_release(run->entry);
   td_registered_graph_release(run->graph);
   pthread_mutex_destroy(&run->lock);
@@ -268,6 +271,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .pool = task->pool,
       .functions = g->functions,
       .session = td_str_of(session->handle),
+      .stats = r->record_timeline ? td_step_stats_create() : NULL,
   };
   run->status = offer_feeds(run);
   if (run->status || !g->count) {

@@ -33,7 +33,7 @@ typedef struct td_session_config {
 
 typedef struct td_callable {
   td_plan_view *view;
-  int64_t timeout_ms;
+  td_run_options_view options;
   bool is_released;
 } td_callable;
 

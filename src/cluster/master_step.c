@@ -58,8 +58,11 @@ static void put_results(td_master_step *st, td_payload *message, td_status *stat
 static void put_metadata(td_master_step *st, td_payload *message) {
   static const uint8_t empty[] = {0x12, 0x00};
   td_strbuf all = {0}, b = {0};
-  for (size_t i = 0; i < st->part_count; i++)
-    if (st->parts[i].run.metadata.size) td_strbuf_append(&all, td_strbuf_view(&st->parts[i].run.metadata));
+  for (size_t i = 0; i < st->part_count; i++) { /* what is a message comes in pieces, which readers put together */
+    td_run_graph *r = &st->parts[i].run;
+    if (r->step_stats.size) td_wire_put_bytes(&all, 1, td_strbuf_view(&r->step_stats));
+    if (r->metadata.size) td_strbuf_append(&all, td_strbuf_view(&r->metadata));
+  }
   if (!all.size) {
     td_payload_add(message, empty, sizeof empty, NULL, NULL);
     return;
@@ -102,7 +105,10 @@ static void answer(td_master_step *st, td_status status) {
 
 static void drop_tensors(td_master_step *st) {
   td_named_tensors_release(&st->feeds);
-  for (size_t i = 0; i < st->part_count; i++) td_strbuf_deinit(&st->parts[i].run.metadata);
+  for (size_t i = 0; i < st->part_count; i++) {
+    td_strbuf_deinit(&st->parts[i].run.step_stats);
+    td_strbuf_deinit(&st->parts[i].run.metadata);
+  }
   td_plan *p = st->view ? st->view->plan : NULL;
   if (!st->parts || !p || p->own < 0) return;
   td_run_graph *r = &st->parts[p->own].run;
@@ -352,7 +358,7 @@ static td_status find_callable_view(td_master_step *st, int64_t handle) {
     return td_invalid_argument("Callable %lld takes %zu feeds, got %zu", (long long)handle, c->view->feed_count,
                                st->feeds.count);
   st->view = c->view;
-  st->options.timeout_ms = c->timeout_ms;
+  st->options = c->options;
   return TD_STATUS_OK;
 }
 

@@ -27,7 +27,8 @@ struct td_run_graph {
   td_tensor **recvs;                  /* out: one reference each, on success */
   int recv_count;
   bool record_timeline, record_partition_graphs;
-  td_strbuf metadata; /* out: encoded fields of RunMetadata (partition graphs); the caller frees it */
+  /* out, encoded, the caller frees them: a StepStats; fields of RunMetadata (partition graphs) */
+  td_strbuf step_stats, metadata;
   /* Exactly once; any thread; no lock held. */
   void (*done)(td_run_graph *r, td_status status);
   void *impl; /* the worker's */

@@ -117,6 +117,7 @@ static void reply_run_graph(graph_request *g, td_status status) {
   td_payload message = {0};
   td_strbuf head = {0};
   if (!status) {
+    if (g->run.step_stats.size) td_wire_put_bytes(&head, 2, td_strbuf_view(&g->run.step_stats));
     td_wire_put_bytes(&head, 3, (td_str){"", 0}); /* cost_graph: present, empty */
     /* what a run leaves as RunMetadata.partition_graphs (3) is field 4 here */
     td_wire w = td_wire_of(td_strbuf_view(&g->run.metadata));
@@ -125,6 +126,7 @@ static void reply_run_graph(graph_request *g, td_status status) {
     while (td_wire_next(&w, &f, &bad)) td_wire_put_bytes(&head, 4, f.bytes);
   }
   td_strbuf_deinit(&g->run.metadata);
+  td_strbuf_deinit(&g->run.step_stats);
   if (status && g->in.store_errors_in_body) {
     char *text = td_status_marked_message(status);
     td_wire_put_uint(&head, 5, (uint64_t)td_status_code(status));

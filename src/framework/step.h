@@ -13,6 +13,7 @@ typedef struct td_rendezvous td_rendezvous;
 typedef struct td_cancellation td_cancellation;
 typedef struct td_resource_mgr td_resource_mgr;
 typedef struct td_function_runtime td_function_runtime;
+typedef struct td_step_stats td_step_stats; /* runtime/step_stats.h */
 
 /* Which frame instance and iteration. The two hashes name the same frame in the two dialects that peers speak
  * (TensorFlow 1.x and 2.x hash frame ids differently); both are 0 outside loops. */
@@ -29,7 +30,8 @@ typedef struct td_step {
   td_resource_mgr *step_resources; /* what lives as long as the step: TensorArrays, stacks, temporary variables */
   td_pool *pool;                   /* NULL: everything inline */
   td_function_runtime *functions;
-  td_str session; /* handle */
+  td_str session;       /* handle */
+  td_step_stats *stats; /* where the step is recorded; NULL: nowhere */
 } td_step;
 
 /* The ids (iteration 0) of a child frame that `parent`, at its iteration, enters by `frame_name`. TensorFlow 1.x hashes

@@ -75,6 +75,11 @@ static td_task *task_create(td_run *r, const td_pnode *n, td_value *in, td_itera
   t->node = n;
   t->iteration = it;
   t->status = NULL;
+  t->event = NULL;
+  if (r->trace) {
+    t->event = r->trace->current;
+    r->trace->current = NULL;
+  }
   t->ctx = (td_kernel_ctx){.kernel = n->kernel,
                            .state = n->kernel->state,
                            .step = r->step,
@@ -97,7 +102,11 @@ static void task_free(td_run *r, td_task *t) {
   r->free_tasks = t;
 }
 
-static void task_compute(td_task *t) { t->status = t->ctx.kernel->compute(&t->ctx); }
+static void task_compute(td_task *t) {
+  if (t->event) td_event_started(t->event);
+  t->status = t->ctx.kernel->compute(&t->ctx);
+  if (t->event) td_event_ended(t->event);
+}
 
 static void task_work(td_work *w) {
   td_task *t = TD_CONTAINER_OF(w, td_task, work);
@@ -110,6 +119,7 @@ static void task_done(td_kernel_ctx *ctx, td_status status) {
   td_task *t = TD_CONTAINER_OF(ctx, td_task, ctx);
   td_run *r = t->run;
   t->status = status;
+  if (t->event) td_event_ended(t->event);
   if (post(r, t)) enter_drain(r);
 }
 
@@ -314,11 +324,26 @@ static void task_settle(td_run *r, td_task *t) {
     td_release_outputs(n, t->out);
     ok = false;
   }
+  if (ok && t->event) td_trace_add(r->trace, t->event, t->out);
   if (ok && t->iteration)
     td_framed_deliver(r, n, t->iteration, t->out, t->ctx.out_dead);
   else if (ok)
     td_flat_deliver(r, n, t->out, t->ctx.out_dead);
   task_free(r, t);
+}
+
+td_outcome td_run_traced(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead, bool is_last) {
+  td_trace *t = r->trace;
+  td_event *e = is_dead || n->flags & TD_PN_TRANSFER ? NULL : td_trace_begin(t, n, in);
+  t->current = e;
+  td_outcome o = td_node_execute(r, n, in, it, is_dead, is_last);
+  t->current = NULL; /* what comes back later has it */
+  if (o == TD_OUTCOME_DONE && e) {
+    td_event_ended(e);
+    td_trace_add(t, e, r->out);
+  }
+  t->idle_ns = td_clock_ns(CLOCK_REALTIME);
+  return o;
 }
 
 /* ---- the drain ---- */
@@ -478,6 +503,7 @@ static void finish(td_run *r) {
     td_flat_end(r);
   td_status status = r->status;
   r->status = NULL;
+  if (r->trace) td_trace_end(r->trace);
   for (int i = 0; i < p->result_count; i++)
     if (!status && !r->results[i]) status = td_internal("Retval[%d] does not have value", i);
   for (int i = 0; status && i < p->result_count; i++) {
@@ -508,6 +534,7 @@ void td_executor_run(td_program *p, const td_run_options *o) {
   r->ctx = (td_kernel_ctx){.step = o->step, .device = p->device};
   r->outstanding = r->executed = 0;
   r->inline_task = NULL;
+  r->trace = o->step->stats ? td_trace_create(o->step->stats, p) : NULL;
   atomic_store_explicit(&r->inbox, OPEN, memory_order_relaxed); /* this thread drains first */
   atomic_store_explicit(&r->is_cancelled, false, memory_order_relaxed);
   atomic_store_explicit(&r->refs, 1, memory_order_relaxed);

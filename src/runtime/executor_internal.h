@@ -9,6 +9,7 @@
 #include "framework/variable.h"
 #include "runtime/executor.h"
 #include "runtime/program_internal.h"
+#include "runtime/trace.h"
 
 typedef struct td_run td_run;
 typedef struct td_task td_task;
@@ -23,6 +24,7 @@ struct td_task {
   td_run *run;
   const td_pnode *node;
   td_iteration *iteration; /* NULL in a program without frames */
+  td_event *event;         /* NULL: the step is not recorded */
   td_status status;
   uint32_t capacity; /* entries of out */
   td_value out[];
@@ -99,6 +101,7 @@ struct td_run {
   td_value *out;        /* their outputs */
   td_tensor **results;
   int result_count;
+  td_trace *trace; /* NULL: the step is not recorded */
 
   /* without frames */
   uint32_t *pending, *merge_dead;
@@ -136,6 +139,9 @@ td_outcome td_run_argument(td_run *r, const td_pnode *n);
 td_outcome td_run_result(td_run *r, const td_pnode *n, td_value *in);
 /* Replaces variables by their values where the kernel wants values, checks that they are initialised. */
 td_outcome td_run_prepare_refs(td_run *r, const td_pnode *n, td_value *in);
+
+/* td_node_execute(), recorded. */
+td_outcome td_run_traced(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead, bool is_last);
 
 /* ---- the two engines ---- */
 
@@ -258,9 +264,9 @@ static inline td_value td_edge_take(const td_pedge *e, td_value *out) {
   return v;
 }
 
-/* Runs one live (or dead-aware) node whose inputs are in `in`. */
-static inline td_outcome td_node_run(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead,
-                                     bool is_last) {
+/* Runs one live (or dead-aware) node whose inputs are in `in`, unrecorded. */
+static inline td_outcome td_node_execute(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead,
+                                         bool is_last) {
   td_value *out = r->out;
   if (__builtin_expect(n->flags & TD_PN_REFS, 0) && !is_dead) {
     td_outcome o = td_run_prepare_refs(r, n, in);
@@ -292,6 +298,12 @@ static inline td_outcome td_node_run(td_run *r, const td_pnode *n, td_value *in,
     default:
       return td_run_kernel(r, n, in, it, is_dead, is_last);
   }
+}
+
+static inline td_outcome td_node_run(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead,
+                                     bool is_last) {
+  if (__builtin_expect(r->trace != NULL, 0)) return td_run_traced(r, n, in, it, is_dead, is_last);
+  return td_node_execute(r, n, in, it, is_dead, is_last);
 }
 
 #endif /* TD_RUNTIME_EXECUTOR_INTERNAL_H_ */

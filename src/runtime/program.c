@@ -127,7 +127,9 @@ static td_status bind_call(compiler *c, const td_node *n, td_pnode *pn) {
       .name = n->def.name, .op = TD_STR("StatefulPartitionedCall"), .attrs = attrs, .attr_count = TD_COUNT(attrs)};
   td_kernel_options o = {
       .node = &def, .device = c->options->device, .functions = c->options->functions, .session = c->options->session};
-  return td_kernel_create(&o, &pn->kernel);
+  TD_TRY(td_kernel_create(&o, &pn->kernel));
+  pn->kernel->op = td_arena_str(&pn->kernel->arena, n->def.op); /* as labels and errors name it */
+  return TD_STATUS_OK;
 }
 
 static td_status bind_kernel(compiler *c, const td_node *n, td_pnode *pn) {
@@ -175,6 +177,7 @@ static td_status classify(compiler *c, const td_node *n, td_pnode *pn) {
   const td_kernel *k = pn->kernel;
   uint32_t kf = k->def->flags;
   if (kf & TD_KERNEL_DEAD_AWARE) pn->flags |= TD_PN_DEAD_AWARE;
+  if (n->kind == TD_NODE_SEND || n->kind == TD_NODE_RECV) pn->flags |= TD_PN_TRANSFER;
   if (n->kind == TD_NODE_CONTROL_TRIGGER) pn->flags |= TD_PN_NEVER_DEAD;
   if (n->kind == TD_NODE_ENTER) pn->flags |= TD_PN_ENTER;
   if (n->kind == TD_NODE_EXIT) pn->flags |= TD_PN_EXIT;
@@ -404,6 +407,7 @@ td_status td_program_create_for(td_graph *g, const td_program_options *options, 
   atomic_init(&p->refs, 1);
   pthread_mutex_init(&p->lock, NULL);
   p->device = td_device_retain(options->device);
+  p->is_function = function.size;
   compiler c = {.p = p, .g = g, .options = options, .function = function};
   td_status status = compile(&c);
   td_arena_deinit(&c.scratch);

@@ -31,6 +31,7 @@ enum { /* td_pnode.flags */
        TD_PN_COPY = 512, /* a Send to the client: what it reads from a variable is copied, so that later updates in
                             place do not show in what was fetched */
        TD_PN_KEEPS_REF = 1024, /* the kernel takes variables where it declares values */
+       TD_PN_TRANSFER = 2048,  /* Send, Recv */
        TD_PN_FRAME_CHANGE = TD_PN_ENTER | TD_PN_EXIT | TD_PN_NEXT,
 };
 
@@ -105,12 +106,14 @@ struct td_program {
   td_pframe *frames;
   uint32_t frame_count;
   bool has_frames, has_transfers; /* Send or Recv nodes */
+  bool is_function;               /* the body of one */
   uint32_t max_outputs;
   int arg_count, result_count;
   pthread_mutex_t lock;
   /* guarded by lock: memory of runs that have ended, for the next ones */
   struct td_run *spare_runs;
   int spare_count;
+  const td_str *labels; /* of nodes, for statistics; NULL: not made yet */
 };
 
 /* td_program_create() for the body of the function `function`, which errors name; empty: no function. */
