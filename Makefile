@@ -9,6 +9,7 @@ FUZZ_SECONDS ?= 60
 PYTEST_ARGS ?=
 SERVER = $(CURDIR)/build/tensord --cluster_spec={cluster} --job_name={job} --task_index={task}
 BENCH_ARGS ?=
+SOAK_ARGS ?=
 
 PYTHON = $(or $(TENSORD_PY311),$(CURDIR)/build/venv/bin/python)
 CLANG_FLAGS = -DCMAKE_C_COMPILER=clang -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1"
@@ -19,7 +20,7 @@ export UBSAN_OPTIONS ?= print_stacktrace=1
 export TSAN_OPTIONS ?= halt_on_error=1:second_deadlock_stack=1:suppressions=$(CURDIR)/tests/tsan.supp
 export LSAN_OPTIONS ?= suppressions=$(CURDIR)/tests/lsan.supp:print_suppressions=0
 
-.PHONY: help deps python build demo test test-unit test-system lint asan tsan fuzz bench format clean
+.PHONY: help deps python build demo test test-unit test-system lint asan tsan fuzz bench soak format clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -69,6 +70,9 @@ fuzz: deps ## each fuzzer for FUZZ_SECONDS (60)
 
 bench: build python ## tensord beside TensorFlow (BENCH_ARGS: see bench/peer.py --help)
 	@$(PYTHON) bench/peer.py --server tf --server '$(SERVER)' $(BENCH_ARGS)
+
+soak: build python ## a training whose servers are killed, queues under many clients (SOAK_ARGS: see tests/soak)
+	@$(PYTHON) tests/soak $(SOAK_ARGS)
 
 clean:
 	@rm -rf build

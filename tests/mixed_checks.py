@@ -27,6 +27,21 @@ def checks(tf, target):
                 with tf.device("/job:worker/task:0"):
                     return i + 1, b * 2.0
             _, looped = tf.while_loop(lambda i, a: i < 6, body, [tf.constant(0), tf.constant(0.0)])
+            # one over all three, with a loop inside, and its gradient
+            def inner(k, a):
+                with tf.device("/job:ps/task:0"):
+                    return k + 1, a * 2.0
+
+            def outer(i, a):
+                with tf.device("/job:ps/task:0"):
+                    b = a + start
+                with tf.device("/job:worker/task:0"):
+                    c = tf.while_loop(lambda k, a: k < 2, inner, [tf.constant(0), b])[1]
+                with tf.device("/job:master/task:0"):
+                    return i + 1, c - 1.0
+            start = tf.constant(1.0)
+            _, everywhere = tf.while_loop(lambda i, a: i < 3, outer, [tf.constant(0), start])
+            slope = tf.gradients(everywhere, start)[0]
             # a dead branch on the other task
             chosen = tf.cond(tf.reduce_sum(x) > 0, lambda: tf.identity(w), lambda: -tf.identity(w))
         with tf.device("/job:ps/task:0"):
@@ -50,6 +65,7 @@ def checks(tf, target):
             assert losses[-1] < losses[0] / 2 and s.run(n) == 20, losses
             assert list(s.run(text)) == [b"a", b"bc", b""]
             assert s.run(looped) == 126.0
+            assert s.run([everywhere, slope]) == [127.0, 148.0]
             for sign in (1.0, -1.0):
                 got, want = s.run([branch, w], {x: sign * np.ones([2, 8], np.float32)})
                 assert np.allclose(got, sign * want)

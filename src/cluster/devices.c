@@ -12,6 +12,6 @@ void td_devices_to_proto(td_device *const *devices, int count, td_arena *arena, 
     d->locality = td_arena_new(arena, Pb__DeviceLocality);
     pb__device_locality__init(d->locality);
     d->incarnation = devices[i]->incarnation;
-    d->physical_device_desc = td_arena_strdup(arena, "tensord " TD_VERSION);
+    d->physical_device_desc = td_arena_strdup(arena, TD_DEVICE_DESC TD_VERSION);
   }
 }

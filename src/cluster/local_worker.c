@@ -78,8 +78,15 @@ static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *)
   if (done) done(arg);
 }
 
+static td_frame_dialect dialect(const td_worker *base) { return TD_FRAMES_ANY; }
+
 static const td_worker_ops ops = {
-    .call = call_self, .run_graph = run_graph, .cancel_run_graph = cancel_run_graph, .cleanup_graph = cleanup_graph};
+    .call = call_self,
+    .run_graph = run_graph,
+    .cancel_run_graph = cancel_run_graph,
+    .cleanup_graph = cleanup_graph,
+    .dialect = dialect,
+};
 
 td_worker *td_local_worker_create(td_task *task, const char *name) {
   local_worker *w = td_new(local_worker);

@@ -168,6 +168,12 @@ static uint64_t incarnation_of(void *arg, td_str device) {
   return 0;
 }
 
+static td_frame_dialect dialect_of(void *arg, td_str task) {
+  td_master_session *s = arg;
+  td_worker *w = td_peers_find(s->peers, task);
+  return w ? w->ops->dialect(w) : TD_FRAMES_ANY;
+}
+
 /* Prunes and cuts the session's graph. */
 static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
   td_master_session *s = p->session;
@@ -182,8 +188,13 @@ static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
       .client_device = s->client_device,
       .client_incarnation = s->client_incarnation,
   };
-  td_partition_options partition = {
-      .by_task = true, .suffix = 'S', .next_suffix = &s->next_suffix, .incarnation = incarnation_of, .arg = s};
+  td_partition_options partition = {.by_task = true,
+                                    .suffix = 'S',
+                                    .next_suffix = &s->next_suffix,
+                                    .incarnation = incarnation_of,
+                                    .dialect = dialect_of,
+                                    .relay = s->client_device,
+                                    .arg = s};
   pthread_mutex_lock(&s->graph_lock);
   td_status status = td_graph_prune(s->graph, &prune, &client);
   if (!status) status = td_graph_partition(client, &partition, parts, count);
@@ -240,7 +251,10 @@ static td_status register_all(td_plan *p, td_partition *parts) {
       r->request.session_handle = s->handle;
       r->request.create_worker_session_called = true;
       r->request.graph_options = (Pb__GraphOptions *)s->config.graph_options;
-      if (!own) r->request.graph_def = td_graph_to_proto(parts[i].graph, &arena);
+      if (!own) {
+        r->request.graph_def = td_graph_to_proto(parts[i].graph, &arena);
+        td_graph_def_trim(r->request.graph_def, &arena);
+      }
       r->partition = &p->partitions[i];
       r->latch = &latch;
       r->call = (td_worker_call){.method = TD_WORKER_REGISTER_GRAPH,

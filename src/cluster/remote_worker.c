@@ -7,13 +7,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "cluster/devices.h"
 #include "cluster/messages.h"
 #include "cluster/peers.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
-/* Which hash of frame ids the peer uses. tensord peers know both. */
-enum { DIALECT_UNKNOWN, DIALECT_1X, DIALECT_2X };
+enum { DIALECT_UNKNOWN = -1 };
 
 typedef struct remote_worker {
   td_worker base;
@@ -21,7 +21,7 @@ typedef struct remote_worker {
   char *name, *address;
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
-  atomic_int dialect;
+  atomic_int dialect;    /* td_frame_dialect, or DIALECT_UNKNOWN */
 } remote_worker;
 
 static const char *const method_paths[] = {
@@ -70,9 +70,14 @@ static td_status channel(remote_worker *w, td_channel **out) {
 /* ---- plain calls ---- */
 
 static void learn_dialect(remote_worker *w, const Pb__GetStatusResponse *reply) {
-  int dialect = DIALECT_1X;
-  for (size_t i = 0; i < reply->n_device_attributes; i++)
-    if (reply->device_attributes[i]->xla_global_id) dialect = DIALECT_2X;
+  int dialect = TD_FRAMES_1X;
+  for (size_t i = 0; i < reply->n_device_attributes; i++) {
+    const Pb__DeviceAttributes *d = reply->device_attributes[i];
+    if (td_str_starts(td_str_of(d->physical_device_desc), TD_STR(TD_DEVICE_DESC)))
+      dialect = TD_FRAMES_ANY;
+    else if (d->xla_global_id)
+      dialect = TD_FRAMES_2X;
+  }
   atomic_store_explicit(&w->dialect, dialect, memory_order_relaxed);
 }
 
@@ -332,7 +337,7 @@ static void dialect_done(void *arg, td_status status, td_str reply, td_str detai
     learn_dialect(w, message);
     status = channel(w, &ch);
   }
-  bool is_2x = atomic_load_explicit(&w->dialect, memory_order_relaxed) == DIALECT_2X;
+  bool is_2x = atomic_load_explicit(&w->dialect, memory_order_relaxed) == TD_FRAMES_2X;
   if (status)
     c->request->done(c->request, status, NULL, false);
   else
@@ -376,10 +381,15 @@ static td_client_call *recv_tensor(td_worker *base, int64_t step_id, const td_re
   }
   int dialect = atomic_load_explicit(&w->dialect, memory_order_relaxed);
   if (dialect == DIALECT_UNKNOWN && frame.id_1x != frame.id_2x) return ask_dialect(w, ch, step_id, key, frame, request);
-  td_str text = key_text(key, frame, dialect == DIALECT_2X);
+  td_str text = key_text(key, frame, dialect == TD_FRAMES_2X);
   td_client_call *call = start_recv(w, ch, step_id, text, request);
   td_free((char *)text.data);
   return call;
+}
+
+static td_frame_dialect dialect_of(const td_worker *base) {
+  int d = atomic_load_explicit(&((const remote_worker *)base)->dialect, memory_order_relaxed);
+  return d == DIALECT_UNKNOWN ? TD_FRAMES_ANY : (td_frame_dialect)d;
 }
 
 /* ---- life ---- */
@@ -390,6 +400,7 @@ static const td_worker_ops ops = {
     .cancel_run_graph = cancel_run_graph,
     .cleanup_graph = cleanup_graph,
     .recv_tensor = recv_tensor,
+    .dialect = dialect_of,
 };
 
 td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
@@ -398,6 +409,7 @@ td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
   w->name = td_strdup(peer->name);
   w->address = td_strdup(peer->address);
   w->base = (td_worker){.ops = &ops, .task_name = w->name};
+  atomic_init(&w->dialect, DIALECT_UNKNOWN);
   w->channels = td_new_array(td_channel *, (size_t)task->loop_count);
   pthread_mutex_init(&w->lock, NULL);
   return &w->base;

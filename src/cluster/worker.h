@@ -6,7 +6,7 @@
 
 #include "base/status.h"
 #include "framework/rendezvous.h"
-#include "graph/graph.h"
+#include "graph/partition.h"
 #include "proto/worker.pb-c.h"
 #include "rpc/rpc.h"
 
@@ -68,6 +68,8 @@ typedef struct td_worker_ops {
    * result is for td_client_call_cancel() and must be released (rpc/rpc.h). Only of peers. */
   td_client_call *(*recv_tensor)(td_worker *w, int64_t step_id, const td_rendezvous_key *key, td_frame_id frame,
                                  td_recv *request);
+  /* How the task names frames of loops; TD_FRAMES_ANY also for a peer that has not answered a GetStatus yet. */
+  td_frame_dialect (*dialect)(const td_worker *w);
 } td_worker_ops;
 
 struct td_worker { /* embed it first; lives as long as its peers table */

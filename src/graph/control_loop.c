@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "graph/internal.h"
+#include "graph/relay.h"
 
 /* ---- devices ---- */
 
@@ -127,15 +128,24 @@ typedef struct control_loop {
 typedef struct loop_builder {
   td_graph *g; /* the copy */
   const td_partition_options *o;
-  const td_device_table *devices;
+  td_device_table *devices;
   td_arena *arena;
   td_frames frames;
   int *device_of; /* grows with the graph */
   size_t device_capacity;
-  control_loop *loops; /* by frame * devices->count + device */
+  control_loop *loops;  /* by frame * devices->count + device */
+  td_node **predicates; /* by frame: the relay of its LoopCond; NULL: none */
 } loop_builder;
 
-static td_str original_of(const td_node *n) { return n->original.size ? n->original : n->def.name; }
+static void note_device(loop_builder *b, const td_node *n, int device) {
+  while (b->device_capacity < b->g->node_count) {
+    int *more = td_arena_array(b->arena, int, b->device_capacity * 2);
+    memcpy(more, b->device_of, b->device_capacity * sizeof *more);
+    b->device_of = more;
+    b->device_capacity *= 2;
+  }
+  b->device_of[n->id] = device;
+}
 
 static td_status add_loop_node(loop_builder *b, const char *op, const td_node *dst, bool is_loop, int device,
                                td_attr *attrs, size_t attr_count, td_node **out) {
@@ -147,23 +157,35 @@ static td_status add_loop_node(loop_builder *b, const char *op, const td_node *d
     TD_TRY(td_graph_add_op(g, op, name, where, attrs, attr_count, out));
   else
     TD_TRY(td_graph_add_empty_const(g, name, where, out));
-  (*out)->original = original_of(dst);
-  while (b->device_capacity < g->node_count) {
-    int *more = td_arena_array(b->arena, int, b->device_capacity * 2);
-    memcpy(more, b->device_of, b->device_capacity * sizeof *more);
-    b->device_of = more;
-    b->device_capacity *= 2;
+  (*out)->original = td_node_original(dst);
+  note_device(b, *out, device);
+  return TD_STATUS_OK;
+}
+
+static td_status add_loops_around(loop_builder *b, td_node *dst, int frame);
+
+/* The frame's predicate as a device can receive it. */
+static td_status predicate(loop_builder *b, int frame, int device, td_node **out) {
+  *out = b->g->nodes[b->frames.frames[frame].loop_cond->id];
+  if (!td_relay_is_needed(b->o, b->devices, b->device_of[(*out)->id], device)) return TD_STATUS_OK;
+  if (!b->predicates[frame]) {
+    int relay;
+    TD_TRY(td_relay_add(b->g, b->o, *out, 0, &b->predicates[frame]));
+    TD_TRY(td_device_table_add(b->devices, b->o->relay, &relay));
+    note_device(b, b->predicates[frame], relay);
+    TD_TRY(add_loops_around(b, b->predicates[frame], frame)); /* the relay runs once an iteration, too */
   }
-  b->device_of[(*out)->id] = device;
+  *out = b->predicates[frame];
   return TD_STATUS_OK;
 }
 
 static td_status add_loop(loop_builder *b, const td_node *dst, int frame, int device, control_loop *out) {
   const td_frame_info *f = &b->frames.frames[frame];
   td_arena *a = &b->g->arena;
-  td_node *switch_node, *next;
+  td_node *switch_node, *next, *cond;
   if (!f->loop_cond)
     return td_invalid_argument("A cross-device loop must have a pivot predicate: %.*s", TD_STR_ARG(f->frame_name));
+  TD_TRY(predicate(b, frame, device, &cond));
   td_attr type = {TD_STR("T"), td_attr_value_type(a, TD_FLOAT)};
   td_attr *enter = td_arena_array(a, td_attr, 4), *merge = td_arena_array(a, td_attr, 2),
           *one = td_arena_array(a, td_attr, 1);
@@ -177,7 +199,7 @@ static td_status add_loop(loop_builder *b, const td_node *dst, int frame, int de
   TD_TRY(add_loop_node(b, "Switch", dst, true, device, one, 1, &switch_node));
   TD_TRY(add_loop_node(b, "NextIteration", dst, true, device, one, 1, &next));
   td_graph_add_edge(b->g, out->merge, 0, switch_node, 0);
-  td_graph_add_edge(b->g, b->g->nodes[f->loop_cond->id], 0, switch_node, 1);
+  td_graph_add_edge(b->g, cond, 0, switch_node, 1);
   td_graph_add_edge(b->g, switch_node, 1, next, 0);
   td_graph_add_edge(b->g, out->enter, 0, out->merge, 0);
   td_graph_add_edge(b->g, next, 0, out->merge, 1);
@@ -229,6 +251,8 @@ static td_status add_loops(loop_builder *b) {
     of_node[l->merge->out_edges->dst->id] = frame;
     of_node[l->merge->in[1]->src->id] = frame;
   }
+  for (size_t f = 0; f < b->frames.count; f++)
+    if (b->predicates[f]) of_node[b->predicates[f]->id] = (int)f;
   b->frames.of_node = of_node;
   for (size_t i = 0; i < all_nodes; i++) {
     td_node *dst = g->nodes[i];
@@ -265,7 +289,28 @@ static td_graph *copy_graph(td_graph *g) {
   return copy;
 }
 
-td_status td_control_loops_add(td_graph *g, const td_partition_options *options, const td_device_table *devices,
+/* Relays come first: they take part in the loops. */
+static td_status insert_relays(loop_builder *b) {
+  if (!b->o->dialect) return TD_STATUS_OK;
+  size_t before = b->g->node_count;
+  int relay;
+  TD_TRY(td_device_table_add(b->devices, b->o->relay, &relay));
+  TD_TRY(td_relays_insert(b->g, b->o, b->devices, &b->frames, b->device_of));
+  for (size_t i = before; i < b->g->node_count; i++) note_device(b, b->g->nodes[i], relay);
+  return td_graph_frames(b->g, b->arena, &b->frames);
+}
+
+static td_status build_loops(loop_builder *b) {
+  size_t cells;
+  TD_TRY(insert_relays(b));
+  if (!td_mul_size(b->frames.count, b->devices->count, &cells) || cells > 16u << 20)
+    return td_resource_exhausted("%zu loops over %zu devices", b->frames.count, b->devices->count);
+  b->loops = td_arena_array(b->arena, control_loop, cells);
+  b->predicates = td_arena_array(b->arena, td_node *, b->frames.count);
+  return add_loops(b);
+}
+
+td_status td_control_loops_add(td_graph *g, const td_partition_options *options, td_device_table *devices,
                                td_arena *arena, int **device_of, td_graph **out) {
   td_frames frames;
   *out = td_graph_retain(g);
@@ -275,18 +320,12 @@ td_status td_control_loops_add(td_graph *g, const td_partition_options *options,
     for (const td_edge *e = g->nodes[i]->in_edges; e && !crosses; e = e->next_in)
       crosses = crosses_in_frame(e, &frames, *device_of);
   if (!status && crosses) {
-    size_t cells;
-    if (!td_mul_size(frames.count, devices->count, &cells) || cells > 16u << 20)
-      status = td_resource_exhausted("%zu loops over %zu devices", frames.count, devices->count);
-  }
-  if (!status && crosses) {
     td_graph_release(*out);
     loop_builder b = {.g = copy_graph(g), .o = options, .devices = devices, .arena = arena, .frames = frames};
     *out = b.g;
     b.device_of = *device_of;
     b.device_capacity = g->node_count;
-    b.loops = td_arena_array(arena, control_loop, frames.count * devices->count);
-    status = add_loops(&b);
+    status = build_loops(&b);
     *device_of = b.device_of;
   }
   if (status) {

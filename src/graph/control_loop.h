@@ -29,8 +29,9 @@ td_str td_partition_new_name(const td_partition_options *o, const td_graph *g, t
 bool td_node_is_control_loop(const td_node *n); /* made by this or another master: "_cloop…" */
 
 /* INVALID_ARGUMENT for a frame with an edge between devices but no LoopCond. When control loops are needed, *out is a
- * copy of `g` with them (which retains `g`) and *device_of is replaced; otherwise *out is `g`, retained. */
-td_status td_control_loops_add(td_graph *g, const td_partition_options *options, const td_device_table *devices,
+ * copy of `g` with them (which retains `g`) and with the relays that options->dialect asks for, and *device_of is
+ * replaced; otherwise *out is `g`, retained. */
+td_status td_control_loops_add(td_graph *g, const td_partition_options *options, td_device_table *devices,
                                td_arena *arena, int **device_of, td_graph **out) TD_MUST_USE;
 
 /* An empty float Const. `after`: optional control input. */

@@ -99,6 +99,8 @@ td_node_kind td_node_kind_of(td_str op) {
   return TD_NODE_PLAIN;
 }
 
+td_str td_node_original(const td_node *n) { return n->original.size ? n->original : n->def.name; }
+
 bool td_node_is_generator(const td_node *n) {
   return n->input_count == 0 && n->output_count == 1 && !td_dtype_is_ref(n->output_types[0]);
 }

@@ -115,5 +115,9 @@ const td_op_def *td_library_op(td_library *l, td_str name);
 /* The graph as a GraphDef in `arena`, every attribute present, inputs as names, assigned devices; with the part of
  * the library that is reachable from its nodes. */
 Pb__GraphDef *td_graph_to_proto(const td_graph *g, td_arena *arena);
+/* Takes out of such a message, before it goes to a peer, the attributes that TensorFlow 1.15 does not know: those with
+ * their default's value (a newer peer fills them in), and those that change no result. Messages that it shares with the
+ * graph are not changed. */
+void td_graph_def_trim(Pb__GraphDef *def, td_arena *arena);
 
 #endif /* TD_GRAPH_GRAPH_H_ */

@@ -11,6 +11,7 @@ td_status td_graph_attach(td_status s, td_str node) TD_MUST_USE;
 td_status td_graph_check_types(const td_node *dst, int dst_slot, td_str src, int src_slot, int got) TD_MUST_USE;
 
 td_node_kind td_node_kind_of(td_str op);
+td_str td_node_original(const td_node *n);   /* the user's node that it stands for */
 bool td_node_is_generator(const td_node *n); /* no inputs, one output that is no ref */
 
 /* Takes `arena` over: it lives as long as the graph, and *arena is left empty. */

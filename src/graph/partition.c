@@ -47,8 +47,6 @@ static void push(node_list *l, td_node *n) {
   l->items[l->count++] = n;
 }
 
-static td_str original_of(const td_node *n) { return n->original.size ? n->original : n->def.name; }
-
 /* ---- locations ---- */
 
 static td_status number_devices(cutter *c) {
@@ -175,7 +173,7 @@ static td_status add_transfer(cutter *c, const td_edge *e, bool is_send, td_dtyp
   attrs[5] = (td_attr){TD_STR("client_terminated"), td_attr_value_bool(a, false)};
   td_str name = td_partition_new_name(c->o, c->g, a, src);
   TD_TRY(td_graph_add_op(g, is_send ? "_Send" : "_Recv", name, c->copy_of[at->id]->device, attrs, 6, out));
-  (*out)->original = original_of(e->src);
+  (*out)->original = td_node_original(e->src);
   return TD_STATUS_OK;
 }
 
@@ -185,7 +183,7 @@ static td_status add_send(cutter *c, const td_edge *e, td_dtype type, td_node **
   if (e->src_slot == TD_CONTROL_SLOT) { /* something small has to travel */
     td_str name = td_partition_new_name(c->o, c->g, &g->arena, src->def.name);
     TD_TRY(td_graph_add_empty_const(g, name, src->device, &from));
-    from->original = original_of(src);
+    from->original = td_node_original(src);
     td_graph_add_control_edge(g, src, from);
   }
   TD_TRY(add_transfer(c, e, true, type, send));
@@ -203,7 +201,7 @@ static td_status add_recv(cutter *c, const td_edge *e, td_dtype type, td_node **
   attrs[0] = (td_attr){TD_STR("T"), td_attr_value_type(&g->arena, type)};
   td_str name = td_partition_new_name(c->o, c->g, &g->arena, e->src->def.name);
   TD_TRY(td_graph_add_op(g, "Identity", name, (*out_recv)->device, attrs, 1, out));
-  (*out)->original = original_of(e->src);
+  (*out)->original = td_node_original(e->src);
   td_graph_add_edge(g, *out_recv, 0, *out, 0);
   return TD_STATUS_OK;
 }

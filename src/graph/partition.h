@@ -4,12 +4,19 @@
 
 #include "graph/graph.h"
 
+/* How a task names the frames of loops on the wire. */
+typedef enum td_frame_dialect { TD_FRAMES_ANY, TD_FRAMES_1X, TD_FRAMES_2X } td_frame_dialect;
+
 typedef struct td_partition_options {
   bool by_task;         /* cut between tasks; else between devices */
   char suffix;          /* new nodes are "<src>_<suffix><k>": 'S' for a master, 'G' for a worker */
   int64_t *next_suffix; /* k, counted on by this call */
   /* Incarnation of a device by full name; 0 when unknown. */
   uint64_t (*incarnation)(void *arg, td_str device);
+  /* What the task ("/job:j/replica:0/task:t") speaks; NULL: all tasks understand each other. Loops that span tasks that
+   * do not are led over the device `relay`, whose task speaks any. */
+  td_frame_dialect (*dialect)(void *arg, td_str task);
+  td_str relay;
   void *arg;
 } td_partition_options;
 
