@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/mem.h"
 
@@ -97,6 +98,19 @@ static void reserve(td_strbuf *b, size_t more) {
   capacity = TD_MAX(capacity, (size_t)64);
   b->data = td_realloc(b->data, capacity);
   b->capacity = capacity;
+}
+
+bool td_strbuf_try_reserve(td_strbuf *b, size_t more) {
+  size_t want;
+  if (b->capacity - b->size > more) return true;
+  if (!td_add_size(b->size, more, &want) || !td_add_size(want, (size_t)1, &want)) return false;
+  if (b->size) want = TD_MAX(want, b->capacity + b->capacity / 2); /* it grows step by step */
+  char *data = realloc(b->data, want);
+  if (!data) return false;
+  b->data = data;
+  b->capacity = want;
+  b->data[b->size] = '\0';
+  return true;
 }
 
 void td_strbuf_append(td_strbuf *b, td_str s) {

@@ -52,6 +52,9 @@ typedef struct td_strbuf {
   size_t size, capacity;
 } td_strbuf;
 
+/* Makes room for `more` bytes and a NUL behind them; false, with nothing changed, when there is no such memory: for
+ * sizes that come from outside. */
+bool td_strbuf_try_reserve(td_strbuf *b, size_t more);
 void td_strbuf_append(td_strbuf *b, td_str s);
 void td_strbuf_puts(td_strbuf *b, const char *s);
 void td_strbuf_putc(td_strbuf *b, char c);

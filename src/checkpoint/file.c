@@ -189,17 +189,21 @@ td_status td_new_file_open(td_new_file *f, const char *path) {
   return TD_STATUS_OK;
 }
 
-td_status td_new_file_write(td_new_file *f, const void *data, size_t size) {
+static td_status write_all(int fd, const char *path, const void *data, size_t size, uint64_t *written) {
   const char *p = data;
   while (size) {
-    ssize_t n = write(f->fd, p, size);
+    ssize_t n = write(fd, p, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return td_file_error(errno, f->temporary);
+    if (n < 0) return td_file_error(errno, path);
     p += n;
     size -= (size_t)n;
-    f->size += (size_t)n;
+    *written += (size_t)n;
   }
   return TD_STATUS_OK;
+}
+
+td_status td_new_file_write(td_new_file *f, const void *data, size_t size) {
+  return write_all(f->fd, f->temporary, data, size, &f->size);
 }
 
 td_status td_new_file_sync(td_new_file *f) {
@@ -226,11 +230,11 @@ void td_new_file_deinit(td_new_file *f) {
   *f = (td_new_file){0};
 }
 
-/* ---- reading ---- */
+/* ---- reading, and writing files that are seen while they grow ---- */
 
-td_status td_file_open(td_file *f, const char *path) {
+/* Takes `fd` over if it is a regular file's. */
+static td_status take_regular(td_file *f, int fd, const char *path) {
   struct stat st;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return td_file_error(errno, path);
   int error = fstat(fd, &st) ? errno : S_ISDIR(st.st_mode) ? EISDIR : !S_ISREG(st.st_mode) ? EINVAL : 0;
   if (error) {
@@ -241,19 +245,37 @@ td_status td_file_open(td_file *f, const char *path) {
   return TD_STATUS_OK;
 }
 
-td_status td_file_read_at(const td_file *f, uint64_t offset, void *to, size_t size) {
-  char *p = to;
-  while (size) {
-    ssize_t n = offset > INT64_MAX ? 0 : pread(f->fd, p, size, (off_t)offset);
+/* Opening a pipe must not wait for its other end. */
+td_status td_file_open(td_file *f, const char *path) {
+  return take_regular(f, open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), path);
+}
+
+td_status td_file_create(td_file *f, const char *path) {
+  return take_regular(f, open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666), path);
+}
+
+td_status td_file_append(td_file *f, const void *data, size_t size) {
+  return write_all(f->fd, f->path, data, size, &f->size);
+}
+
+td_status td_file_read_some(const td_file *f, uint64_t offset, void *to, size_t size, size_t *got) {
+  *got = 0;
+  while (*got < size) {
+    uint64_t at = offset + *got;
+    ssize_t n = at > INT64_MAX ? 0 : pread(f->fd, (char *)to + *got, size - *got, (off_t)at);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return td_file_error(errno, f->path);
-    if (!n)
-      return td_error(TD_DATA_LOSS, "%s: the file ends before offset %llu", f->path, (unsigned long long)offset + size);
-    p += n;
-    offset += (size_t)n;
-    size -= (size_t)n;
+    if (!n) break;
+    *got += (size_t)n;
   }
   return TD_STATUS_OK;
+}
+
+td_status td_file_read_at(const td_file *f, uint64_t offset, void *to, size_t size) {
+  size_t got;
+  TD_TRY(td_file_read_some(f, offset, to, size, &got));
+  if (got == size) return TD_STATUS_OK;
+  return td_error(TD_DATA_LOSS, "%s: the file ends before offset %llu", f->path, (unsigned long long)offset + size);
 }
 
 void td_file_deinit(td_file *f) {

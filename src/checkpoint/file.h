@@ -43,16 +43,22 @@ td_status td_new_file_sync(td_new_file *f) TD_MUST_USE;
 td_status td_new_file_publish(td_new_file *f) TD_MUST_USE;
 void td_new_file_deinit(td_new_file *f); /* removes what was not published */
 
-/* ---- reading ---- */
+/* ---- reading, and writing files that are seen while they grow ---- */
 
 typedef struct td_file { /* zeroed: none */
   int fd;
   char *path;
-  uint64_t size; /* when it was opened */
+  uint64_t size; /* when it was opened; of a file that is written: by now */
   bool is_open;
 } td_file;
 
+/* Regular files only (INVALID_ARGUMENT; a folder: FAILED_PRECONDITION). */
 td_status td_file_open(td_file *f, const char *path) TD_MUST_USE;
+/* A new, empty file, or an old one emptied; for td_file_append(). */
+td_status td_file_create(td_file *f, const char *path) TD_MUST_USE;
+td_status td_file_append(td_file *f, const void *data, size_t size) TD_MUST_USE;
+/* Up to `size` bytes; *got is less than that only where the file ends. */
+td_status td_file_read_some(const td_file *f, uint64_t offset, void *to, size_t size, size_t *got) TD_MUST_USE;
 /* Exactly `size` bytes: DATA_LOSS with path and offset when the file ends before. */
 td_status td_file_read_at(const td_file *f, uint64_t offset, void *to, size_t size) TD_MUST_USE;
 void td_file_deinit(td_file *f);

@@ -7,6 +7,7 @@
 #include "base/random.h"
 #include "framework/device.h"
 #include "framework/variable.h"
+#include "ops/blocking.h"
 #include "ops/families.h"
 #include "ops/move.h"
 #include "ops/table.h"
@@ -207,27 +208,8 @@ static td_status initialize_from_file(td_kernel_ctx *ctx, td_table *t) {
   return s;
 }
 
-typedef struct file_work {
-  td_work work;
-  td_kernel_ctx *ctx;
-} file_work;
-
-static void run_file(td_work *work) {
-  file_work *w = TD_CONTAINER_OF(work, file_work, work);
-  td_kernel_ctx *ctx = w->ctx;
-  td_free(w);
-  td_kernel_done(ctx, with_table(ctx, initialize_from_file, true));
-}
-
-static void file_async(td_kernel_ctx *ctx) {
-  file_work *w = td_new(file_work);
-  w->work.run = run_file;
-  w->ctx = ctx;
-  if (ctx->step->pool)
-    td_pool_submit(ctx->step->pool, &w->work);
-  else
-    run_file(&w->work);
-}
+static td_status initialize_file(td_kernel_ctx *ctx) { return with_table(ctx, initialize_from_file, true); }
+TD_BLOCKING(initialize_file)
 
 /* ---- the tables themselves ---- */
 
@@ -412,8 +394,11 @@ static const td_op_spec ops[] = {
       TABLE(name "V2", TD_STRING, string_values)
 #define BOTH(name, fn) \
   {.op = name, .cost = TD_COST_EXPENSIVE, .compute = fn}, { .op = name "V2", .cost = TD_COST_EXPENSIVE, .compute = fn }
-#define FROM_FILE(name) \
-  { .op = name, .state_size = sizeof(td_table_file_options), .create = create_file, .compute_async = file_async }
+#define FROM_FILE(name)                                                             \
+  {                                                                                 \
+    .op = name, .state_size = sizeof(td_table_file_options), .create = create_file, \
+    .compute_async = initialize_file_async                                          \
+  }
 
 static const td_kernel_def kernels[] = {
     TABLES("HashTable", INT32_VALUES | TD_SET(TD_STRING), INT64_VALUES | TD_SET(TD_STRING),

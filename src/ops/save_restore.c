@@ -8,39 +8,11 @@
 #include "checkpoint/bundle.h"
 #include "checkpoint/checkpoint_v1.h"
 #include "checkpoint/file.h"
+#include "ops/blocking.h"
 #include "ops/families.h"
 #include "ops/move.h"
 
 static td_str string_at(const td_tensor *t, int64_t i) { return td_string_view(TD_DATA(t, td_string) + i); }
-
-/* ---- blocking work ---- */
-
-typedef struct pool_run {
-  td_work work;
-  td_kernel_ctx *ctx;
-  td_compute_fn compute;
-} pool_run;
-
-static void run_on_pool(td_work *work) {
-  pool_run *r = TD_CONTAINER_OF(work, pool_run, work);
-  td_kernel_ctx *ctx = r->ctx;
-  td_compute_fn compute = r->compute;
-  td_free(r);
-  td_kernel_done(ctx, compute(ctx));
-}
-
-static void run_blocking(td_kernel_ctx *ctx, td_compute_fn compute) {
-  if (!ctx->step->pool || td_pool_current() == ctx->step->pool) {
-    td_kernel_done(ctx, compute(ctx));
-    return;
-  }
-  pool_run *r = td_new(pool_run);
-  *r = (pool_run){.work.run = run_on_pool, .ctx = ctx, .compute = compute};
-  td_pool_submit(ctx->step->pool, &r->work);
-}
-
-#define BLOCKING(name) \
-  static void name##_async(td_kernel_ctx *ctx) { run_blocking(ctx, name); }
 
 /* ---- V2 ---- */
 
@@ -101,7 +73,7 @@ static td_status save_v2(td_kernel_ctx *ctx) {
   td_bundle_writer_destroy(w);
   return status;
 }
-BLOCKING(save_v2)
+TD_BLOCKING(save_v2)
 
 typedef struct restore {
   td_kernel_ctx *ctx;
@@ -222,7 +194,7 @@ static td_status restore_v2(td_kernel_ctx *ctx) {
   td_v1_reader_close(reader);
   return status;
 }
-BLOCKING(restore_v2)
+TD_BLOCKING(restore_v2)
 
 typedef struct merge_attrs {
   bool delete_old_dirs, allow_missing_files;
@@ -256,7 +228,7 @@ static td_status merge_v2(td_kernel_ctx *ctx) {
   td_free(prefixes);
   return status;
 }
-BLOCKING(merge_v2)
+TD_BLOCKING(merge_v2)
 
 /* ---- names ---- */
 
@@ -328,7 +300,7 @@ static td_status save_v1(td_kernel_ctx *ctx) {
   td_v1_writer_destroy(w);
   return status;
 }
-BLOCKING(save_v1)
+TD_BLOCKING(save_v1)
 
 static td_status restore_one(td_kernel_ctx *ctx) {
   const td_tensor *pattern = td_in(ctx, 0), *name = td_in(ctx, 1);
@@ -348,7 +320,7 @@ static td_status restore_one(td_kernel_ctx *ctx) {
   td_v1_reader_close(reader);
   return status;
 }
-BLOCKING(restore_one)
+TD_BLOCKING(restore_one)
 
 /* ---- tables ---- */
 
