@@ -1,6 +1,7 @@
 #include "framework/kernel.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "framework/device.h"
@@ -161,4 +162,29 @@ td_status td_shape_from_tensor(const td_tensor *t, bool allow_unknown, td_shape 
       return td_invalid_argument("shape has too many elements: dimension %d is %lld", i, (long long)d);
   }
   return TD_STATUS_OK;
+}
+
+static bool same_types(const int *a, int a_count, const int *b, int b_count) {
+  return a_count == b_count && (!a_count || !memcmp(a, b, (size_t)a_count * sizeof *a));
+}
+
+static void put_signature(td_strbuf *b, const int *in, int in_count, const int *out, int out_count) {
+  for (int i = 0; i < in_count; i++) td_strbuf_printf(b, "%s%s", i ? ", " : "", td_dtype_name(in[i]));
+  td_strbuf_puts(b, "->");
+  for (int i = 0; i < out_count; i++) td_strbuf_printf(b, "%s%s", i ? ", " : "", td_dtype_name(out[i]));
+}
+
+td_status td_check_signature(const td_kernel_ctx *ctx, const int *in, int in_count, const int *out, int out_count) {
+  const td_kernel *k = ctx->kernel;
+  if (same_types(k->input_types, k->input_count, in, in_count) &&
+      same_types(k->output_types, k->output_count, out, out_count))
+    return TD_STATUS_OK;
+  td_strbuf b = {0};
+  td_strbuf_puts(&b, "Signature mismatch, have: ");
+  put_signature(&b, k->input_types, k->input_count, k->output_types, k->output_count);
+  td_strbuf_puts(&b, " expected: ");
+  put_signature(&b, in, in_count, out, out_count);
+  td_status s = td_error_bytes(TD_INVALID_ARGUMENT, b.data, b.size);
+  td_strbuf_deinit(&b);
+  return s;
 }

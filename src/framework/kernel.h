@@ -187,6 +187,10 @@ void td_ctx_parallel_for(td_kernel_ctx *ctx, int64_t n, double unit_ns,
 td_status td_check_scalar(const td_tensor *t,
                           const char *what) TD_MUST_USE; /* "<what> must be a scalar, got shape [..]" */
 td_status td_check_vector(const td_tensor *t, const char *what) TD_MUST_USE;
+/* Input and output types are these (ref types included): INVALID_ARGUMENT "Signature mismatch, have: <types>-><types>
+ * expected: <types>-><types>". */
+td_status td_check_signature(const td_kernel_ctx *ctx, const int *in, int in_count, const int *out,
+                             int out_count) TD_MUST_USE;
 /* A shape from a 1-D int32/int64 tensor: dims >= 0 (or -1 where allowed), product checked. */
 td_status td_shape_from_tensor(const td_tensor *t, bool allow_unknown, td_shape *out) TD_MUST_USE;
 

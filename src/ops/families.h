@@ -6,6 +6,7 @@
 
 /* X(name): src/ops/<name>.c defines `const td_op_family td_family_<name>`. Keep sorted. */
 #define TD_FAMILIES(X) \
+  X(accumulator_ops)   \
   X(addn)              \
   X(arg)               \
   X(avg_pool)          \

@@ -37,33 +37,11 @@ static td_status find_table(td_kernel_ctx *ctx, td_table **out) {
   return s;
 }
 
-static void list_types(td_strbuf *b, const int *types, int count) {
-  for (int i = 0; i < count; i++) {
-    if (i) td_strbuf_puts(b, ", ");
-    td_strbuf_puts(b, td_dtype_name(types[i]));
-  }
-}
-
-/* Whether inputs from 1 on, and outputs, are key and value in this order. */
+/* Inputs from 1 on, and outputs, are key and value in this order. */
 static td_status check_signature(td_kernel_ctx *ctx, const td_table *t) {
   const td_kernel *k = ctx->kernel;
   int want[3] = {k->input_types[0], t->key_type, t->value_type}, want_out[1] = {t->value_type};
-  bool same = k->input_count <= 3 && k->output_count <= 1;
-  for (int i = 1; same && i < k->input_count; i++) same = td_dtype_base(k->input_types[i]) == (td_dtype)want[i];
-  if (same && k->output_count) same = k->output_types[0] == want_out[0];
-  if (same) return TD_STATUS_OK;
-  td_strbuf b = {0};
-  td_strbuf_puts(&b, "Signature mismatch, have: ");
-  list_types(&b, k->input_types, k->input_count);
-  td_strbuf_puts(&b, "->");
-  list_types(&b, k->output_types, k->output_count);
-  td_strbuf_puts(&b, " expected: ");
-  list_types(&b, want, TD_MIN(k->input_count, 3));
-  td_strbuf_puts(&b, "->");
-  list_types(&b, want_out, TD_MIN(k->output_count, 1));
-  td_status s = td_error_bytes(TD_INVALID_ARGUMENT, b.data, b.size);
-  td_strbuf_deinit(&b);
-  return s;
+  return td_check_signature(ctx, want, TD_MIN(k->input_count, 3), want_out, TD_MIN(k->output_count, 1));
 }
 
 /* ---- shapes ---- */

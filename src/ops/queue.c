@@ -1,41 +1,26 @@
 /* Queues and the ops that use them (TensorFlow's queue_ops, fifo_queue_op and its kin). */
-#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "framework/device.h"
 #include "ops/families.h"
-#include "ops/handles.h"
+#include "ops/named.h"
 #include "ops/queue_data.h"
 
 /* ---- the queues themselves ---- */
 
 typedef struct queue_state {
+  td_named named;
   td_queue_spec spec;
-  char *container, *name; /* the key of a shared queue */
   char *op, *node;
-  bool is_private; /* nobody else can name it: it goes with the kernel */
-  td_resource_mgr *m;
-  pthread_mutex_t lock;
-  /* guarded by lock */
-  char *key; /* its name in the manager */
-  td_queue *queue;
 } queue_state;
 
 static void destroy_queue_kernel(void *state) {
   queue_state *st = state;
-  if (!st->m) return;              /* create() did not begin */
-  if (st->queue && st->is_private) /* it may have been dropped with its container */
-    td_status_free(td_resource_delete(st->m, td_str_of(st->container), td_str_of(st->key), &td_queue_type));
-  td_resource_release(st->queue);
+  td_named_deinit(&st->named);
   td_queue_spec_deinit(&st->spec);
-  td_free(st->key);
-  td_free(st->container);
-  td_free(st->name);
   td_free(st->op);
   td_free(st->node);
-  pthread_mutex_destroy(&st->lock);
-  td_resource_mgr_release(st->m);
 }
 
 /* A priority queue's own first component goes before those that the node names. */
@@ -78,23 +63,14 @@ static td_queue_kind kind_of(td_str op) {
 
 static td_status create_queue_kernel(td_kernel_builder *b, void *state) {
   queue_state *st = state;
-  td_str container, shared_name, key_container, key_name;
-  st->m = td_resource_mgr_retain(b->device->resources);
-  pthread_mutex_init(&st->lock, NULL);
   st->spec.kind = kind_of(b->node->op);
   TD_TRY(td_attr_int(b->node, "capacity", &st->spec.capacity));
   if (st->spec.capacity < 0 || st->spec.capacity > INT32_MAX) st->spec.capacity = INT32_MAX;
   TD_TRY(read_components(b->node, &st->spec));
   if (st->spec.kind == TD_QUEUE_SHUFFLE) TD_TRY(read_shuffling(b->node, &st->spec));
-  TD_TRY(td_attr_str(b->node, "container", &container));
-  TD_TRY(td_attr_str(b->node, "shared_name", &shared_name));
-  TD_TRY(td_container_info(st->m, container, shared_name, b->node->name, &key_container, &key_name));
-  st->is_private = !shared_name.size;
-  st->container = td_strndup(key_container.data, key_container.size);
-  st->name = td_strndup(key_name.data, key_name.size);
   st->op = td_strndup(b->node->op.data, b->node->op.size);
   st->node = td_strndup(b->node->name.data, b->node->name.size);
-  return TD_STATUS_OK;
+  return td_named_init(&st->named, b, &td_queue_type);
 }
 
 /* What td_queue_create() takes, while the kernel keeps its own for comparison. */
@@ -107,68 +83,24 @@ static td_queue_spec copy_spec(const td_queue_spec *s) {
   return c;
 }
 
-static td_status make_queue(const queue_state *st, const char *name, td_queue **out) {
+static td_status make_queue(void *arg, td_str name, td_resource **out) {
+  const queue_state *st = arg;
+  td_queue *q;
   td_queue_spec spec = copy_spec(&st->spec);
-  td_status s = td_queue_create(&spec, td_str_of(name), out);
+  td_status s = td_queue_create(&spec, name, &q);
   td_queue_spec_deinit(&spec);
+  if (!s) *out = (td_resource *)q;
   return s;
 }
 
-static td_status make_shared(void *arg, td_resource **out) {
+static td_status check_queue(void *arg, td_resource *found) {
   const queue_state *st = arg;
-  td_queue *q;
-  TD_TRY(make_queue(st, st->name, &q));
-  *out = (td_resource *)q;
-  return TD_STATUS_OK;
-}
-
-/* Under the first of the names _0_<node>, _1_<node>, … that is free: other sessions have nodes of that name, too. */
-static td_status add_private(queue_state *st) {
-  for (int64_t k = 0;; k++) {
-    td_strbuf b = {0};
-    td_strbuf_printf(&b, "_%lld_%s", (long long)k, st->name);
-    td_free(st->key);
-    st->key = td_strbuf_take(&b);
-    td_queue *q;
-    TD_TRY(make_queue(st, st->key, &q));
-    td_status s = td_resource_add(st->m, td_str_of(st->container), td_str_of(st->key), (td_resource *)q);
-    if (!s) {
-      st->queue = q;
-      return s;
-    }
-    td_resource_release(q);
-    if (td_status_code(s) != TD_ALREADY_EXISTS) return s;
-    td_status_free(s);
-  }
-}
-
-static td_status find_shared(queue_state *st) {
-  void *found;
-  TD_TRY(td_resource_lookup_or_create(st->m, td_str_of(st->container), td_str_of(st->name), &td_queue_type, make_shared,
-                                      st, &found));
-  td_status s = td_queue_matches(found, &st->spec, td_str_of(st->node), td_str_of(st->op));
-  if (s) {
-    td_resource_release(found);
-    return s;
-  }
-  st->queue = found;
-  td_free(st->key);
-  st->key = td_strdup(st->name);
-  return TD_STATUS_OK;
+  return td_queue_matches((td_queue *)found, &st->spec, td_str_of(st->node), td_str_of(st->op));
 }
 
 static td_status compute_queue(td_kernel_ctx *ctx) {
   queue_state *st = ctx->state;
-  td_status s = TD_STATUS_OK;
-  pthread_mutex_lock(&st->lock);
-  if (!st->queue) s = st->is_private ? add_private(st) : find_shared(st);
-  pthread_mutex_unlock(&st->lock);
-  if (s) return s;
-  /* the key stays as it is from here on */
-  return td_out_handle(
-      ctx, 0,
-      &(td_handle_parts){
-          .m = st->m, .container = td_str_of(st->container), .name = td_str_of(st->key), .type = &td_queue_type});
+  return td_named_out(&st->named, ctx, make_queue, check_queue, st);
 }
 
 /* ---- ops on queues ---- */

@@ -6,6 +6,7 @@ struct td_waiter {
   td_room *room; /* retained */
   td_kernel_ctx *ctx;
   td_attempt_fn attempt;
+  td_continue_fn then;    /* NULL: the run ends */
   td_waiter *prev, *next; /* next also chains those that are let go */
   td_cancel_callback cancel;
   td_work work;
@@ -34,14 +35,19 @@ static void unlink_waiter(td_room *r, td_waiter *w) {
   w->prev = w->next = NULL;
 }
 
+static void get_on(td_room *r, td_kernel_ctx *ctx, td_status status, td_continue_fn then) {
+  if (then && !status)
+    then(r, ctx);
+  else
+    td_kernel_done(ctx, status);
+}
+
 static void end_waiter(td_work *work) {
   td_waiter *w = TD_CONTAINER_OF(work, td_waiter, work);
-  td_kernel_ctx *ctx = w->ctx;
-  td_status status = w->status;
-  td_room *r = w->room;
+  td_waiter own = *w;
   td_free(w);
-  td_kernel_done(ctx, status);
-  td_resource_release(r);
+  get_on(own.room, own.ctx, own.status, own.then);
+  td_resource_release(own.room);
 }
 
 static void hand_over(td_waiter *w) {
@@ -84,18 +90,31 @@ static void let_go(td_waiter *ended) {
 static void cancelled(td_cancel_callback *c) {
   td_waiter *w = TD_CONTAINER_OF(c, td_waiter, cancel);
   td_room *r = td_resource_retain(w->room); /* the waiter, and its reference, may end before the lock is let go */
+  td_waiter *ended = NULL;
   pthread_mutex_lock(&r->lock);
   bool waits = w->prev || r->first == w;
-  if (waits) unlink_waiter(r, w);
+  if (waits) {
+    unlink_waiter(r, w);
+    retry(r, &ended); /* whoever stood behind it */
+  }
   pthread_mutex_unlock(&r->lock);
   if (waits) {
     w->status = td_cancelled("%s", r->cancelled_text);
     hand_over(w);
   }
+  let_go(ended);
   td_resource_release(r);
 }
 
-void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt) {
+bool td_room_is_behind(const td_room *r, const td_kernel_ctx *ctx, td_attempt_fn attempt) {
+  for (const td_waiter *w = r->first; w && w->ctx != ctx; w = w->next)
+    if (w->attempt == attempt) return true;
+  return false;
+}
+
+void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt) { td_room_run_then(r, ctx, attempt, NULL); }
+
+void td_room_run_then(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt, td_continue_fn then) {
   td_cancellation *c = ctx->step->cancellation;
   td_status status = TD_STATUS_OK;
   td_waiter *ended = NULL;
@@ -108,7 +127,7 @@ void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt) {
   pthread_mutex_lock(&r->lock);
   if (!attempt(r, ctx, &status, &changed)) {
     td_waiter *w = td_new(td_waiter);
-    *w = (td_waiter){.room = r, .ctx = ctx, .attempt = attempt, .cancel = {.cancelled = cancelled}};
+    *w = (td_waiter){.room = r, .ctx = ctx, .attempt = attempt, .then = then, .cancel = {.cancelled = cancelled}};
     /* Under the lock: a callback that comes at once waits for it and then finds the waiter in the list. */
     if (!c || td_cancellation_register(c, &w->cancel)) {
       append(r, w);
@@ -121,7 +140,7 @@ void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt) {
   }
   if (changed) retry(r, &ended);
   pthread_mutex_unlock(&r->lock);
-  if (over) td_kernel_done(ctx, status);
+  if (over) get_on(r, ctx, status, then);
   let_go(ended);
   td_resource_release(r);
 }

@@ -36,6 +36,13 @@ typedef bool (*td_attempt_fn)(td_room *r, td_kernel_ctx *ctx, td_status *status,
 
 /* Runs an attempt for `ctx` and ends the run now or later; takes the caller's reference to the room. */
 void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt);
+/* What follows an attempt that ended without an error but is too costly for the room's lock: ends the run. Called
+ * without the lock, with a reference to the room; for runs that waited, on the pool. */
+typedef void (*td_continue_fn)(td_room *r, td_kernel_ctx *ctx);
+/* The same as td_room_run(), but a run that gets on without an error goes on in `then`. */
+void td_room_run_then(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt, td_continue_fn then);
+/* For attempts: whether another run that makes the same attempt waits, and came before `ctx`. */
+bool td_room_is_behind(const td_room *r, const td_kernel_ctx *ctx, td_attempt_fn attempt);
 /* Changes the state outside of any run: change() runs under the lock; then whoever can goes on. */
 void td_room_change(td_room *r, void (*change)(td_room *r));
 

@@ -440,6 +440,19 @@ static void refs(void **state) {
       "b = TestAssign(v, y, ^s)\n"
       "r = _Recv(^b) tensor_type:int32 " PORT "r0 = _Retval(r) T:int32 index:0\n",
       1, VALUES(4));
+  /* what runs after an update sees it, through an Identity that ran before */
+  expect(
+      "v = TestVariable()\n"
+      "x = Const() value:3 dtype:int32\n"
+      "y = Const() value:4 dtype:int32\n"
+      "a = TestAssign(v, x)\n"
+      "i = Identity(a) T:int32\n"
+      "b = TestAssign(a, y, ^i)\n"
+      "n = NoOp(^b)\n"
+      "z = Const(^n) value:0 dtype:int32\n"
+      "j = TestAdd(i, z)\n"
+      "r0 = _Retval(j) T:int32 index:0\n",
+      1, VALUES(4));
   expect_error(
       "v = TestVariable()\n"
       "s = _Send(v) T:int32 " PORT,

@@ -7,6 +7,7 @@
 #include "graph/build.h"
 #include "graph/partition.h"
 #include "runtime/kernel_cache.h"
+#include "runtime/late_reads.h"
 #include "runtime/program_internal.h"
 
 /* What is needed only while a program is made. */
@@ -375,6 +376,7 @@ static td_status check_node(const compiler *c, const td_node *n) {
 
 static td_status compile(compiler *c) {
   td_program *p = c->p;
+  td_graph_read_late(c->g, &c->scratch);
   TD_TRY(find_frames(c));
   TD_TRY(order_nodes(c));
   size_t edges = 0;
