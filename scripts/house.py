@@ -10,10 +10,11 @@ import re
 import sys
 
 ROOMS = ["base", "proto", "tensor", "framework", "graph", "runtime", "checkpoint", "data", "collective", "ops", "rpc",
-         "cluster", "capi", "tools"]
+         "debug", "cluster", "capi", "tools"]
 # The rpc room stands on base alone.
 ONLY = {"rpc": {"base", "rpc"}, "base": {"base"}, "ops": {"base", "proto", "tensor", "framework", "checkpoint", "ops"},
-        "checkpoint": {"base", "proto", "tensor", "checkpoint"}}
+        "checkpoint": {"base", "proto", "tensor", "checkpoint"},
+        "debug": {"base", "proto", "tensor", "framework", "graph", "checkpoint", "rpc", "debug"}}
 FUNCTION_LINES, FILE_LINES = 120, 1500
 
 

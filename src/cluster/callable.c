@@ -2,6 +2,8 @@
 
 #include "base/mem.h"
 #include "cluster/master_step.h"
+#include "graph/watch.h"
+#include "proto/message.h"
 
 enum { MAX_CALLABLES = 1000000 }; /* of a session; handles are never used again */
 
@@ -55,21 +57,31 @@ td_status td_callable_make(td_master_session *s, const Pb__MakeCallableRequest *
   td_plan_view *view;
   bool is_new;
   td_arena arena = {0};
+  td_strbuf watches = {0};
   TD_TRY(check(o));
   td_names names = {names_of(&arena, o->feed, o->n_feed),
                     names_of(&arena, o->fetch, o->n_fetch),
                     names_of(&arena, o->target, o->n_target),
                     o->n_feed,
                     o->n_fetch,
-                    o->n_target};
+                    o->n_target,
+                    NULL,
+                    TD_STR("")};
+  td_status status = TD_STATUS_OK;
+  if (o->run_options && td_watches_any(o->run_options->debug_options)) {
+    names.watches = o->run_options->debug_options;
+    status = td_message_encode(&names.watches->base, &watches);
+    names.watch_bytes = td_strbuf_view(&watches);
+  }
   pthread_mutex_lock(&s->lock);
-  td_status status =
-      s->is_closed ? td_failed_precondition("Session is closed.") : td_plan_view_get(s, &names, &view, &is_new);
+  if (!status && s->is_closed) status = td_failed_precondition("Session is closed.");
+  if (!status) status = td_plan_view_get(s, &names, &view, &is_new);
   td_plan *plan = status ? NULL : td_plan_retain(view->plan);
   pthread_mutex_unlock(&s->lock);
-  if (plan && is_new) td_plan_build(plan);
+  if (plan && is_new) td_plan_build(plan, NULL);
   if (plan) status = add_when_ready(s, view, o->run_options, out_handle);
   td_plan_release(plan);
+  td_strbuf_deinit(&watches);
   td_arena_deinit(&arena);
   return status;
 }

@@ -13,6 +13,7 @@
 #include "runtime/step_stats.h"
 
 enum { MAX_GRAPHS = 100000 }; /* of a session */
+static const uint64_t DEBUG_GRACE_NS = 2000000000u;
 
 struct td_registered_graph {
   atomic_uint refs;
@@ -22,6 +23,7 @@ struct td_registered_graph {
   td_program **programs;
   size_t count;
   td_function_runtime *functions; /* NULL when the graph's library is empty */
+  bool is_watched;
 };
 
 const char *td_registered_graph_handle(const td_registered_graph *g) { return g->handle; }
@@ -65,7 +67,7 @@ static td_status check_devices(const td_worker_session *s, const td_graph *g) {
   return TD_STATUS_OK;
 }
 
-static td_status compile(td_registered_graph *g, td_graph *whole) {
+static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph_debug *debug) {
   td_worker_session *s = g->session;
   TD_TRY(check_devices(s, whole));
   pthread_mutex_lock(&s->lock);
@@ -74,6 +76,8 @@ static td_status compile(td_registered_graph *g, td_graph *whole) {
   pthread_mutex_unlock(&s->lock);
   td_partition_options options = {.suffix = 'G', .next_suffix = &suffix, .incarnation = incarnation_of, .arg = s};
   TD_TRY(td_graph_partition(whole, &options, &g->partitions, &g->count));
+  g->is_watched = td_watches_any(debug->watches);
+  TD_TRY(td_graph_debug_prepare(s, debug, g->partitions, g->count));
   g->programs = td_new_array(td_program *, g->count);
   if (whole->library && whole->library->functions.count)
     g->functions = td_function_runtime_create(whole->library, td_str_of(s->handle));
@@ -90,11 +94,12 @@ static td_status compile(td_registered_graph *g, td_graph *whole) {
   return TD_STATUS_OK;
 }
 
-td_status td_graph_mgr_register(td_worker_session *s, td_graph *whole, td_registered_graph **out) {
+td_status td_graph_mgr_register(td_worker_session *s, td_graph *whole, const td_graph_debug *debug,
+                                td_registered_graph **out) {
   td_registered_graph *g = td_new(td_registered_graph);
   atomic_init(&g->refs, 1);
   g->session = td_worker_session_retain(s);
-  td_status status = compile(g, whole);
+  td_status status = compile(g, whole, debug);
   if (!status) {
     pthread_mutex_lock(&s->lock);
     snprintf(g->handle, sizeof g->handle, "%016llx", (unsigned long long)s->next_graph++);
@@ -145,6 +150,8 @@ typedef struct graph_run {
   pthread_mutex_t lock;
   td_status status; /* guarded by lock until pending is 0 */
   struct fetch *fetches;
+  td_debug_run *debug;          /* of a watched graph whose master is elsewhere: the run's own */
+  td_cancel_callback on_cancel; /* of that one */
 } graph_run;
 
 typedef struct fetch {
@@ -164,8 +171,41 @@ static td_status put_partition_graphs(graph_run *run) {
   return s;
 }
 
+/* ---- a run of its own for the debugger ---- */
+
+/* An error of the step cancels it, too: what was seen by then gets a chance to reach its listener. */
+static void debug_cancelled(td_cancel_callback *c) {
+  td_debug_run_cancel(TD_CONTAINER_OF(c, graph_run, on_cancel)->debug, DEBUG_GRACE_NS);
+}
+
+static void start_debug(graph_run *run) {
+  if (!run->graph->is_watched) return;
+  if (run->r->debug) {
+    run->step.debug = td_debug_run_sink(run->r->debug);
+    return;
+  }
+  run->debug = td_debug_run_create(run->graph->session->task->debugger);
+  run->step.debug = td_debug_run_sink(run->debug);
+  run->on_cancel.cancelled = debug_cancelled;
+  if (!td_cancellation_register(run->entry->cancellation, &run->on_cancel)) td_debug_run_cancel(run->debug, 0);
+}
+
+static void finish(graph_run *run);
+
+static void debug_closed(void *arg) {
+  graph_run *run = arg;
+  td_cancellation_unregister(run->entry->cancellation, &run->on_cancel);
+  td_debug_run_release(run->debug);
+  run->debug = NULL;
+  finish(run);
+}
+
 static void finish(graph_run *run) {
   td_run_graph *r = run->r;
+  if (run->debug) { /* a cancel must still reach it */
+    td_debug_run_close(run->debug, debug_closed, run);
+    return;
+  }
   td_status status = run->status;
   if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
   if (!status && r->record_timeline) td_step_stats_encode(run->step.stats, &r->step_stats);
@@ -273,6 +313,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .session = td_str_of(session->handle),
       .stats = r->record_timeline ? td_step_stats_create() : NULL,
   };
+  start_debug(run);
   run->status = offer_feeds(run);
   if (run->status || !g->count) {
     fetch_all(run);

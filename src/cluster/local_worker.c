@@ -16,7 +16,8 @@ static td_status register_graph(td_task *task, td_worker_call *call, Pb__Registe
   const Pb__RegisterGraphRequest *request = (const Pb__RegisterGraphRequest *)call->request;
   td_worker_session *session;
   TD_TRY(td_worker_sessions_find(task->sessions, td_str_of(request->session_handle), false, &session));
-  td_status s = td_graph_mgr_register(session, call->graph, &call->registered);
+  td_graph_debug debug = {.watches = request->debug_options, .run = call->debug};
+  td_status s = td_graph_mgr_register(session, call->graph, &debug, &call->registered);
   td_worker_session_release(session);
   if (!s) reply->graph_handle = (char *)td_registered_graph_handle(call->registered);
   return s;

@@ -33,6 +33,8 @@ static void retire(td_master_step *st) {
     if (--s->running == 0) pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
   }
+  td_step_debug_deinit(st->debug);
+  st->debug = NULL;
   if (st->view) td_plan_release(st->view->plan);
   st->view = NULL;
   if (s) td_master_session_release(s);
@@ -140,6 +142,7 @@ static void cleaned_up(void *arg) {
 
 /* A step that never started its parts. Consumes `status`. */
 static void end_early(td_master_step *st, td_status status) {
+  if (td_step_debug_close(st, status, end_early)) return;
   stop_timers(st);
   answer(st, status);
   drop_tensors(st);
@@ -180,9 +183,12 @@ static td_status combine(td_master_step *st) {
   return s;
 }
 
-static void all_done(td_master_step *st) {
+static void answer_all_done(td_master_step *st, td_status status) {
   stop_timers(st);
-  td_status status = st->status ? td_status_retain(st->status) : combine(st);
+  if (st->status) { /* it may have come while the debugger's streams were closed */
+    td_status_free(status);
+    status = td_status_retain(st->status);
+  }
   answer(st, status);
   drop_tensors(st);
   for (size_t i = 0; i < st->part_count; i++) {
@@ -190,6 +196,12 @@ static void all_done(td_master_step *st) {
     st->parts[i].status = NULL;
   }
   clean_up(st);
+}
+
+static void all_done(td_master_step *st) {
+  td_timer_stop(st->loop, &st->cause);
+  td_status status = combine(st);
+  if (!td_step_debug_close(st, status, answer_all_done)) answer_all_done(st, status);
 }
 
 static void cancel_parts(td_master_step *st) {
@@ -255,6 +267,7 @@ static void lay_out_parts(td_master_step *st) {
         .step_id = st->id,
         .record_timeline = st->options.trace_level == 3,
         .record_partition_graphs = st->options.output_partition_graphs,
+        .debug = st->debug ? st->debug->run : NULL,
         .done = part_done,
     };
     if ((int)i != p->own) continue;
@@ -310,39 +323,16 @@ void td_master_step_plan_ready(td_master_step *st) {
   td_loop_post(st->loop, &st->work);
 }
 
-typedef struct build_work {
-  td_work work;
-  td_master_session *session;
-  td_plan *plan;
-} build_work;
-
-static void build_plan(td_work *w) {
-  build_work *b = TD_CONTAINER_OF(w, build_work, work);
-  td_plan_build(b->plan);
-  td_plan_release(b->plan);
-  td_master_session_release(b->session);
-  td_free(b);
-}
-
-static void start_build(td_master_session *s, td_plan *p) {
-  build_work *b = td_new(build_work);
-  b->work.run = build_plan;
-  b->session = td_master_session_retain(s);
-  b->plan = td_plan_retain(p);
-  if (td_control_run(s->task->control, &b->work)) return;
-  td_plan_fail(p,
-               td_resource_exhausted("too many control operations run at %s, or it is shutting down", s->task->name));
-  td_plan_release(p);
-  td_master_session_release(s);
-  td_free(b);
-}
-
 /* Finds the view for a RunStep. With session->lock held. */
 static td_status find_step_view(td_master_step *st, bool *is_new) {
   td_run_step_request *r = &st->request;
   td_str *feeds = td_arena_array(&st->arena, td_str, st->feeds.count + 1);
   for (size_t i = 0; i < st->feeds.count; i++) feeds[i] = st->feeds.items[i].name;
-  td_names names = {feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count};
+  td_names names = {feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count, NULL, TD_STR("")};
+  if (st->debug) {
+    names.watches = st->debug->watches;
+    names.watch_bytes = st->debug->bytes;
+  }
   return td_plan_view_get(st->session, &names, &st->view, is_new);
 }
 
@@ -362,9 +352,42 @@ static td_status find_callable_view(td_master_step *st, int64_t handle) {
   return TD_STATUS_OK;
 }
 
+/* Whether the plan is ready; if not, the step waits for it. With session->lock held. */
+static bool join_plan(td_master_step *st) {
+  td_plan *p = st->view->plan;
+  if (p->is_ready) return true;
+  st->next_waiting = p->waiting;
+  p->waiting = st;
+  return false;
+}
+
+/* The debug URLs know of the run: it goes on as any other. Consumes `status`. */
+static void debug_begun(td_master_step *st, td_status status) {
+  td_master_session *s = st->session;
+  td_plan *build = st->debug->new_plan;
+  bool ready = false;
+  st->debug->new_plan = NULL;
+  if (!status && st->status) status = td_status_retain(st->status); /* cancelled meanwhile */
+  if (!status) {
+    pthread_mutex_lock(&s->lock);
+    ready = join_plan(st);
+    pthread_mutex_unlock(&s->lock);
+  }
+  if (build && status)
+    td_plan_fail(build, td_status_retain(status)); /* for who waits for it by now */
+  else if (build)
+    td_plan_start_build(build, st->debug->run);
+  td_plan_release(build);
+  if (status)
+    end_early(st, status);
+  else if (ready)
+    start_with_plan(st);
+}
+
 /* Joins the session and starts, or waits for the plan. */
 static void enter_session(td_master_step *st, td_master_session *s, int64_t callable) {
   bool is_new = false, ready = false;
+  int64_t watched_runs = 0;
   td_status status;
   st->session = s;
   pthread_mutex_lock(&s->lock);
@@ -382,18 +405,20 @@ static void enter_session(td_master_step *st, td_master_session *s, int64_t call
   status = st->is_callable ? find_callable_view(st, callable) : find_step_view(st, &is_new);
   if (!status) {
     td_plan *p = td_plan_retain(st->view->plan);
-    ready = p->is_ready;
-    if (!ready) {
-      st->next_waiting = p->waiting;
-      p->waiting = st;
-    }
+    if (st->debug)
+      watched_runs = p->watched_runs++;
+    else
+      ready = join_plan(st);
   } else {
     st->view = NULL;
   }
   td_plan *build = is_new && !status ? td_plan_retain(st->view->plan) : NULL;
   pthread_mutex_unlock(&s->lock);
-  if (build) {
-    start_build(s, build);
+  if (!status && st->debug) {
+    st->debug->new_plan = build;
+    td_step_debug_begin(st, watched_runs, debug_begun);
+  } else if (build) {
+    td_plan_start_build(build, NULL);
     td_plan_release(build);
   } else if (status) {
     end_early(st, status);
@@ -423,6 +448,8 @@ static void stop(td_master_step *st, td_status status) {
     return;
   }
   st->status = status;
+  if (st->debug) td_step_debug_cancel(st->debug);
+  if (st->debug && st->debug->is_closing) return; /* all but its streams has ended */
   if (st->parts)
     cancel_parts(st);
   else if (leave_plan(st)) /* a plan may take long: a task that is stuck compiles it */
@@ -475,12 +502,12 @@ static td_status decode(td_master_step *st, td_run_callable_request *callable) {
   s = td_run_step_request_decode(st->bytes, &st->arena, &st->request);
   st->feeds = st->request.feeds;
   if (!s) s = td_run_options_decode(st->request.options, &st->options);
+  if (!s && st->options.debug.size) s = td_step_debug_create(st, st->options.debug);
   return s;
 }
 
 static td_status check_request(td_master_step *st, const td_run_callable_request *callable) {
   if (st->request.partial_run_handle.size) return td_unimplemented("Partial runs are not implemented");
-  if (st->options.has_debug_watches) return td_unimplemented("RunOptions.debug_options is not implemented");
   return td_request_ids_track(st->task->master_ids, st->is_callable ? callable->request_id : st->request.request_id,
                               st->is_callable ? "RunCallable (Master)" : "RunStep (Master)");
 }

@@ -3,7 +3,7 @@
 #ifndef TD_CLUSTER_MASTER_STEP_H_
 #define TD_CLUSTER_MASTER_STEP_H_
 
-#include "cluster/plan.h"
+#include "cluster/step_debug.h"
 #include "rpc/rpc.h"
 
 typedef struct td_step_part {
@@ -27,6 +27,7 @@ struct td_master_step {
   bool is_callable;
   td_run_step_request request;
   td_run_options_view options;
+  td_step_debug *debug; /* NULL: nothing is watched */
   td_named_tensors feeds;
   /* the run; loop only */
   td_plan_view *view; /* its plan is retained */

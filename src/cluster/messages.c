@@ -188,7 +188,7 @@ static td_status options_field(void *arg, const td_wire_field *f) {
     if (f->number == 2) o->timeout_ms = (int64_t)f->value;
     if (f->number == 5) o->output_partition_graphs = f->value;
   } else if (f->number == 6 && f->type == TD_WIRE_BYTES) {
-    o->has_debug_watches = count_fields(f->bytes, 4) > 0;
+    o->debug = count_fields(f->bytes, 4) ? f->bytes : TD_STR("");
   }
   return TD_STATUS_OK;
 }

@@ -44,11 +44,12 @@ typedef struct td_run_step_request {
  * an error). A feed that is no tensor: INVALID_ARGUMENT "Invalid TensorProto for feed value <i>". */
 td_status td_run_step_request_decode(td_str bytes, td_arena *arena, td_run_step_request *out) TD_MUST_USE;
 
-/* The three fields of RunOptions that steps need. */
+/* The fields of RunOptions that steps need; bytes are borrowed. */
 typedef struct td_run_options_view {
   int trace_level;
   int64_t timeout_ms;
-  bool output_partition_graphs, has_debug_watches;
+  bool output_partition_graphs;
+  td_str debug; /* an encoded DebugOptions that has watches; else empty */
 } td_run_options_view;
 td_status td_run_options_decode(td_str bytes, td_run_options_view *out) TD_MUST_USE;
 

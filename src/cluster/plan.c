@@ -8,6 +8,8 @@
 #include "cluster/master_step.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
+#include "graph/watch.h"
+#include "proto/message.h"
 
 enum { POLL_MS = 100, MAX_VIEWS = 100000 };
 
@@ -64,6 +66,7 @@ static void append_key(td_strbuf *b, const td_names *n) {
   append_list(b, 'i', n->feeds, n->feed_count);
   append_list(b, 'o', n->fetches, n->fetch_count);
   append_list(b, 't', n->targets, n->target_count);
+  td_watches_append_key(b, n->watches);
 }
 
 static td_plan *create_plan(td_master_session *s, const td_names *n) {
@@ -77,7 +80,9 @@ static td_plan *create_plan(td_master_session *s, const td_names *n) {
   p->feeds = canonical(&p->arena, n->feeds, &p->feed_count, true);
   p->fetches = canonical(&p->arena, n->fetches, &p->fetch_count, true);
   p->targets = canonical(&p->arena, n->targets, &p->target_count, false);
-  td_names sorted = {p->feeds, p->fetches, p->targets, p->feed_count, p->fetch_count, p->target_count};
+  p->watches = td_arena_str(&p->arena, n->watch_bytes);
+  td_names sorted = {p->feeds,       p->fetches,      p->targets, p->feed_count,
+                     p->fetch_count, p->target_count, n->watches, p->watches};
   td_strbuf key = {0};
   append_key(&key, &sorted);
   p->signature = td_arena_str(&p->arena, td_strbuf_view(&key));
@@ -236,7 +241,7 @@ static td_status wait_registered(td_master_session *s, td_latch *latch, registra
 }
 
 /* Everyone compiles at the same time: requests go out to the others before this task does its own. */
-static td_status register_all(td_plan *p, td_partition *parts) {
+static td_status register_all(td_plan *p, td_partition *parts, Pb__DebugOptions *watches, td_debug_run *debug) {
   td_master_session *s = p->session;
   td_arena arena = {0};
   td_latch latch;
@@ -251,6 +256,7 @@ static td_status register_all(td_plan *p, td_partition *parts) {
       r->request.session_handle = s->handle;
       r->request.create_worker_session_called = true;
       r->request.graph_options = (Pb__GraphOptions *)s->config.graph_options;
+      r->request.debug_options = watches;
       if (!own) {
         r->request.graph_def = td_graph_to_proto(parts[i].graph, &arena);
         td_graph_def_trim(r->request.graph_def, &arena);
@@ -261,6 +267,7 @@ static td_status register_all(td_plan *p, td_partition *parts) {
                                  .request = &r->request.base,
                                  .deadline_ns = TD_NO_DEADLINE,
                                  .graph = parts[i].graph,
+                                 .debug = debug,
                                  .done = registered};
       w->ops->call(w, &r->call);
     }
@@ -285,11 +292,15 @@ static void deregister_all(td_plan *p) {
   }
 }
 
-static td_status build(td_plan *p) {
+static td_status build(td_plan *p, td_debug_run *debug) {
   td_master_session *s = p->session;
   td_partition *parts = NULL;
   size_t count = 0;
+  td_arena arena = {0};
+  Pb__DebugOptions *watches = NULL;
   td_status status = TD_STATUS_OK;
+  if (p->watches.size)
+    TD_TRY_GOTO(td_message_decode(&pb__debug_options__descriptor, p->watches, &arena, (ProtobufCMessage **)&watches));
   TD_TRY_GOTO(cut(p, &parts, &count));
   p->partitions = td_new_array(td_plan_partition, count);
   p->partition_count = count;
@@ -301,10 +312,11 @@ static td_status build(td_plan *p) {
     }
     if (w->is_self) p->own = (int)i;
   }
-  status = register_all(p, parts);
+  status = register_all(p, parts, watches, debug);
   if (status) deregister_all(p);
 cleanup:
   td_partitions_free(parts, count);
+  td_arena_deinit(&arena);
   return status;
 }
 
@@ -346,6 +358,38 @@ static void settle(td_plan *p, td_status status) {
   td_plan_release(p);
 }
 
-void td_plan_build(td_plan *p) { settle(p, build(p)); }
+void td_plan_build(td_plan *p, td_debug_run *debug) { settle(p, build(p, debug)); }
 
 void td_plan_fail(td_plan *p, td_status status) { settle(p, status); }
+
+typedef struct build_work {
+  td_work work;
+  td_master_session *session;
+  td_plan *plan;
+  td_debug_run *debug;
+} build_work;
+
+static void run_build(td_work *w) {
+  build_work *b = TD_CONTAINER_OF(w, build_work, work);
+  td_plan_build(b->plan, b->debug);
+  td_debug_run_release(b->debug);
+  td_plan_release(b->plan);
+  td_master_session_release(b->session);
+  td_free(b);
+}
+
+void td_plan_start_build(td_plan *p, td_debug_run *debug) {
+  td_master_session *s = p->session;
+  build_work *b = td_new(build_work);
+  b->work.run = run_build;
+  b->session = td_master_session_retain(s);
+  b->plan = td_plan_retain(p);
+  b->debug = debug ? td_debug_run_retain(debug) : NULL;
+  if (td_control_run(s->task->control, &b->work)) return;
+  td_plan_fail(p,
+               td_resource_exhausted("too many control operations run at %s, or it is shutting down", s->task->name));
+  td_plan_release(p);
+  td_debug_run_release(b->debug);
+  td_master_session_release(s);
+  td_free(b);
+}

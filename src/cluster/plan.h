@@ -4,6 +4,7 @@
 #define TD_CLUSTER_PLAN_H_
 
 #include "cluster/master_session.h"
+#include "debug/debugger.h"
 
 typedef struct td_plan_partition {
   td_worker *worker;
@@ -17,6 +18,7 @@ struct td_plan {
   td_arena arena;
   td_str *feeds, *fetches, *targets; /* canonical, sorted, unique */
   size_t feed_count, fetch_count, target_count;
+  td_str watches;   /* an encoded DebugOptions; empty: nothing is watched */
   td_str signature; /* key in session->plans */
   /* immutable once is_ready */
   td_plan_partition *partitions;
@@ -26,6 +28,7 @@ struct td_plan {
   /* guarded by session->lock */
   bool is_ready;
   td_master_step *waiting; /* steps that start when it is */
+  int64_t watched_runs;
 };
 
 /* A plan as one spelling and order of names asks for it. Lives in its plan's arena. */
@@ -43,15 +46,20 @@ struct td_plan_view {
 typedef struct td_names {
   const td_str *feeds, *fetches, *targets;
   size_t feed_count, fetch_count, target_count;
+  const Pb__DebugOptions *watches; /* NULL: none. A plan with other watches is another plan */
+  td_str watch_bytes;              /* the same, encoded */
 } td_names;
 
 /* The view for these names. With the session's lock held. A new plan is not ready: *is_new is set, and the caller must
- * have it built (td_plan_build) on a control thread. INVALID_ARGUMENT for names that are malformed or fed twice, or
+ * have it built (td_plan_build, td_plan_start_build). INVALID_ARGUMENT for names that are malformed or fed twice, or
  * when nothing is asked for. */
 td_status td_plan_view_get(td_master_session *s, const td_names *names, td_plan_view **out, bool *is_new) TD_MUST_USE;
 
-/* Makes a new plan ready (or failed) and starts the steps that wait for it. Blocking. */
-void td_plan_build(td_plan *p);
+/* Makes a new plan ready (or failed) and starts the steps that wait for it. `debug`: where watched graphs are
+ * published; NULL: each task sees to it. Blocking. */
+void td_plan_build(td_plan *p, td_debug_run *debug);
+/* Has it built on a control thread; fails it if there is none. Does not block. */
+void td_plan_start_build(td_plan *p, td_debug_run *debug);
 /* Settles a new plan that cannot be built; consumes `status`. Does not block. */
 void td_plan_fail(td_plan *p, td_status status);
 

@@ -16,6 +16,7 @@
 #include "cluster/status_service.h"
 #include "cluster/step_table.h"
 #include "cluster/worker_session.h"
+#include "debug/debugger.h"
 #include "proto/message.h"
 
 enum {
@@ -136,6 +137,8 @@ static td_status init(td_server *s, const td_server_options *o) {
   TD_TRY(read_config(s, o->config));
   TD_TRY(create_devices(t));
   TD_TRY(create_threads(t, o));
+  t->debugger =
+      td_debugger_create(&(td_debugger_options){.loops = t->loops, .loop_count = t->loop_count, .pool = t->pool});
   TD_TRY(create_rpc(s, o));
   t->worker_ids = td_request_ids_create(WORKER_IDS);
   t->master_ids = td_request_ids_create(MASTER_IDS);
@@ -184,6 +187,7 @@ void td_server_destroy(td_server *s) {
   for (int i = 0; i < t->loop_count; i++) td_loop_stop(t->loops[i]);
   for (int i = 0; i < t->loop_count; i++) td_loop_destroy(t->loops[i]);
   td_free(t->loops);
+  td_debugger_destroy(t->debugger);
   td_pool_destroy(t->pool);
   td_control_destroy(t->control);
   td_master_destroy(t->master);

@@ -10,6 +10,7 @@
 #include "proto/config.pb-c.h"
 #include "rpc/loop.h"
 
+typedef struct td_debugger td_debugger;
 typedef struct td_master td_master;
 typedef struct td_peers td_peers;
 typedef struct td_step_table td_step_table;
@@ -29,6 +30,7 @@ typedef struct td_task {
   td_control *control;
   td_loop **loops;
   int loop_count;
+  td_debugger *debugger;
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;
   td_worker_sessions *sessions;

@@ -12,6 +12,7 @@
 
 typedef struct td_worker td_worker;
 typedef struct td_registered_graph td_registered_graph; /* on this task (graph_mgr.h) */
+typedef struct td_debug_run td_debug_run;               /* debug/debugger.h */
 
 /* One partition's part of a step. The caller owns it until done(). */
 typedef struct td_run_graph td_run_graph;
@@ -27,6 +28,7 @@ struct td_run_graph {
   td_tensor **recvs;                  /* out: one reference each, on success */
   int recv_count;
   bool record_timeline, record_partition_graphs;
+  td_debug_run *debug; /* of this task's own master: where a watched graph publishes; NULL: a run of its own */
   /* out, encoded, the caller frees them: a StepStats; fields of RunMetadata (partition graphs) */
   td_strbuf step_stats, metadata;
   /* Exactly once; any thread; no lock held. */
@@ -51,6 +53,7 @@ struct td_worker_call {
   uint64_t deadline_ns;
   td_graph *graph;                 /* RegisterGraph on this task: the partition itself, request->graph_def is absent */
   td_registered_graph *registered; /* out, of the same; one reference */
+  td_debug_run *debug;             /* of the same: where a watched graph is published; NULL: a run of its own */
   /* Exactly once; any thread. `reply` (decoded) is valid only inside it; NULL on error. */
   void (*done)(td_worker_call *call, td_status status, const ProtobufCMessage *reply);
   void *arg;              /* the caller's */

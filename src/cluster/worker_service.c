@@ -62,7 +62,8 @@ static td_status register_graph(td_request *r, td_registered_graph **out) {
   static const Pb__GraphDef empty = PB__GRAPH_DEF__INIT;
   TD_TRY_GOTO(td_graph_import(request->graph_def ? request->graph_def : &empty, NULL,
                               &(td_import_options){.is_partition = true}, &graph));
-  TD_TRY_GOTO(td_graph_mgr_register(session, graph, out));
+  td_graph_debug debug = {.watches = request->debug_options, .gave_up = &r->gave_up};
+  TD_TRY_GOTO(td_graph_mgr_register(session, graph, &debug, out));
 cleanup:
   td_graph_release(graph);
   td_worker_session_release(session);

@@ -14,6 +14,7 @@ typedef struct td_cancellation td_cancellation;
 typedef struct td_resource_mgr td_resource_mgr;
 typedef struct td_function_runtime td_function_runtime;
 typedef struct td_step_stats td_step_stats; /* runtime/step_stats.h */
+typedef struct td_debug_sink td_debug_sink;
 
 /* Which frame instance and iteration. The two hashes name the same frame in the two dialects that peers speak
  * (TensorFlow 1.x and 2.x hash frame ids differently); both are 0 outside loops. */
@@ -32,6 +33,7 @@ typedef struct td_step {
   td_function_runtime *functions;
   td_str session;       /* handle */
   td_step_stats *stats; /* where the step is recorded; NULL: nowhere */
+  td_debug_sink *debug; /* NULL: nothing is watched */
 } td_step;
 
 /* The ids (iteration 0) of a child frame that `parent`, at its iteration, enters by `frame_name`. TensorFlow 1.x hashes

@@ -21,6 +21,7 @@
   X(control_flow)      \
   X(conv)              \
   X(count_up_to)       \
+  X(debug)             \
   X(depthwise)         \
   X(diag)              \
   X(function_args)     \

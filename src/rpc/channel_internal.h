@@ -25,6 +25,9 @@ struct td_client_call {
   td_payload message;
   td_client_call *previous, *next; /* of the waiting calls */
   bool waiting, ended, linked;
+  bool begun;        /* a stream: it was submitted */
+  td_payload *early; /* a stream's messages before that */
+  size_t early_count, early_capacity;
   int retries;
   td_timer deadline;
   int http_status, grpc_status; /* 0 and -1: not seen */

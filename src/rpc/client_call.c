@@ -55,9 +55,18 @@ void td_client_call_wait(td_client_call *call) {
 
 /* ---- the end ---------------------------------------------------------------------------------------------- */
 
+static void drop_early(td_client_call *call) {
+  for (size_t i = 0; i < call->early_count; i++) td_payload_deinit(&call->early[i]);
+  td_free(call->early);
+  call->early = NULL;
+  call->early_count = call->early_capacity = 0;
+}
+
 static void finish(td_client_call *call, td_status status) {
   td_payload_deinit(&call->message); /* never sent */
-  td_str reply = status || call->stream.in.receiver ? TD_STR("") : td_incoming_message(&call->stream.in);
+  drop_early(call);
+  td_str reply =
+      status || call->stream.in.receiver || call->stream.streams ? TD_STR("") : td_incoming_message(&call->stream.in);
   call->options.done(call->options.arg, status, reply, td_strbuf_view(&call->details));
   td_incoming_deinit(&call->stream.in);
   call_unref(call);
@@ -134,7 +143,12 @@ static td_status submit(td_client_call *call) {
                            NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX};
   }
   td_conn *h2 = c->current->h2;
+  if (call->stream.streams) return td_conn_request(h2, &call->stream, nv, n, NULL);
   return td_conn_request(h2, &call->stream, nv, n, td_conn_outgoing(h2, &call->message, true, false));
+}
+
+static void write_now(td_client_call *call, td_payload *message) {
+  td_conn_send(&call->stream, td_conn_outgoing(call->stream.conn, message, true, false));
 }
 
 /* On the current connection; the reference for the link is taken. */
@@ -143,6 +157,9 @@ static td_status send_now(td_client_call *call) {
   if (status) return status;
   call->linked = true;
   atomic_fetch_add(&call->references, 1);
+  call->begun = true;
+  for (size_t i = 0; i < call->early_count; i++) write_now(call, &call->early[i]);
+  call->early_count = 0; /* the payloads are empty now */
   td_channel_check(call->channel);
   return TD_STATUS_OK;
 }
@@ -183,7 +200,8 @@ static void start(td_client_call *call) {
 
 static void start_run(td_work *w) { start(TD_CONTAINER_OF(w, td_client_call, start)); }
 
-td_client_call *td_channel_call(td_channel *c, const td_call_options *options, td_payload *message) {
+/* A call that is not yet started. */
+static td_client_call *call_create(td_channel *c, const td_call_options *options) {
   size_t path_size = strlen(options->path) + 1;
   td_client_call *call = td_malloc(sizeof *call + path_size);
   memset(&call->stream, 0, offsetof(td_h2_stream, in));
@@ -195,19 +213,63 @@ td_client_call *td_channel_call(td_channel *c, const td_call_options *options, t
   call->channel = c;
   call->options = *options;
   call->options.path = call->path;
-  call->message = *message;
-  *message = (td_payload){0};
   call->stream.in.receiver = options->receiver;
   call->stream.in.max = c->options.max_message_bytes;
   call->grpc_status = -1;
   call->deadline.fire = deadline_passed;
-  if (td_loop_is_current(c->loop)) {
+  return call;
+}
+
+static td_client_call *start_from_here(td_client_call *call) {
+  if (td_loop_is_current(call->channel->loop)) {
     start(call);
   } else {
     call->start.run = start_run;
-    td_loop_post(c->loop, &call->start);
+    td_loop_post(call->channel->loop, &call->start);
   }
   return call;
+}
+
+td_client_call *td_channel_call(td_channel *c, const td_call_options *options, td_payload *message) {
+  td_client_call *call = call_create(c, options);
+  call->message = *message;
+  *message = (td_payload){0};
+  return start_from_here(call);
+}
+
+/* ---- streams ---------------------------------------------------------------------------------------------- */
+
+static td_status stream_message(td_incoming *in, td_str message) {
+  td_client_call *call = call_of(TD_CONTAINER_OF(in, td_h2_stream, in));
+  if (!call->ended) call->options.message(call->options.arg, message);
+  return TD_STATUS_OK;
+}
+
+td_client_call *td_channel_stream(td_channel *c, const td_call_options *options) {
+  td_client_call *call = call_create(c, options);
+  call->stream.streams = true;
+  call->stream.in.message = stream_message;
+  return start_from_here(call);
+}
+
+void td_client_stream_write(td_client_call *call, td_payload *message) {
+  if (call->ended || call->stream.send_ended) {
+    td_payload_deinit(message);
+  } else if (call->begun) {
+    write_now(call, message);
+  } else {
+    TD_GROW(call->early, call->early_count, call->early_capacity);
+    call->early[call->early_count++] = *message;
+    *message = (td_payload){0};
+  }
+}
+
+void td_client_stream_end(td_client_call *call) {
+  if (call->ended || call->stream.send_ended) return;
+  if (call->begun)
+    td_conn_send_end(&call->stream);
+  else
+    call->stream.send_ended = true;
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------- */
@@ -290,7 +352,7 @@ static void on_ended(td_h2_stream *s) {
   td_client_call *call = call_of(s);
   if (call->ended) return;
   quit(call);
-  if (s->out) td_conn_reset(s, NGHTTP2_CANCEL); /* the peer answered before it heard all */
+  if (s->out || (s->streams && !s->send_ended)) td_conn_reset(s, NGHTTP2_CANCEL); /* it answered before it heard all */
   finish(call, outcome(call, 0));
 }
 

@@ -106,14 +106,20 @@ static void link_stream(td_conn *c, td_h2_stream *s, int32_t id) {
   c->stream_count++;
 }
 
+/* The message at hand was sent, or will not be; a stream goes on with its next one. */
+static void end_message(td_conn *c, td_h2_stream *s) {
+  td_outgoing *next = s->out->next;
+  td_outgoing_end(&c->out, s->out);
+  s->out = next;
+}
+
 static void close_stream(td_conn *c, td_h2_stream *s, uint32_t error) {
   if (s->previous) s->previous->next = s->next;
   if (!s->previous) c->streams = s->next;
   if (s->next) s->next->previous = s->previous;
   c->stream_count--;
-  s->returned = s->out && td_outgoing_recover(s->out, &s->unsent);
-  td_outgoing_end(&c->out, s->out);
-  s->out = NULL;
+  s->returned = s->out && !s->streams && td_outgoing_recover(s->out, &s->unsent);
+  while (s->out) end_message(c, s);
   s->conn = NULL;
   c->ops->closed(s, error);
 }
@@ -133,10 +139,7 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
   if (c->out.size >= TURN_BYTES || !td_out_queue_has_room(&c->out)) return NGHTTP2_ERR_WOULDBLOCK;
   td_out_queue_copy(&c->out, head, 9);
   td_out_queue_message(&c->out, s->out, size);
-  if (!s->out->left) { /* the bytes may go before the stream does */
-    td_outgoing_end(&c->out, s->out);
-    s->out = NULL;
-  }
+  if (!s->out->left) end_message(c, s); /* the bytes may go before the stream does */
   return 0;
 }
 
@@ -150,9 +153,17 @@ static ssize_t on_read_data(nghttp2_session *session, int32_t id, uint8_t *buffe
   static const nghttp2_nv OK_TRAILERS[] = {
       {(uint8_t *)"grpc-status", (uint8_t *)"0", 11, 1, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE}};
   td_h2_stream *s = source->ptr;
+  if (!s->out && !s->send_ended) {
+    s->deferred = true;
+    return NGHTTP2_ERR_DEFERRED;
+  }
+  if (!s->out) {
+    *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return 0;
+  }
   *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
   size_t n = td_outgoing_frame(s->out, size);
-  if (n < s->out->left) return (ssize_t)n;
+  if (n < s->out->left || s->streams) return (ssize_t)n;
   *flags |= NGHTTP2_DATA_FLAG_EOF;
   if (s->out->trailers) {
     *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
@@ -178,16 +189,33 @@ void td_conn_respond(td_h2_stream *s, const nghttp2_nv *headers, size_t count, t
 
 td_status td_conn_request(td_conn *c, td_h2_stream *s, const nghttp2_nv *headers, size_t count, td_outgoing *out) {
   nghttp2_data_provider provider = {.source.ptr = s, .read_callback = on_read_data};
-  int32_t id = nghttp2_submit_request(c->session, NULL, headers, count, out ? &provider : NULL, s);
+  int32_t id = nghttp2_submit_request(c->session, NULL, headers, count, out || s->streams ? &provider : NULL, s);
   if (id < 0) {
     td_outgoing_end(&c->out, out);
     return td_error(TD_UNAVAILABLE, "Cannot start a call to %s: %s", c->peer, nghttp2_strerror(id));
   }
-  s->out = out;
+  s->out = s->out_last = out;
   link_stream(c, s, id);
   if (id >= LAST_STREAM) td_conn_go_away(c); /* the protocol has no more numbers; td_conn_is_going() tells the owner */
   schedule_flush(c);
   return TD_STATUS_OK;
+}
+
+static void resume(td_h2_stream *s) {
+  if (s->deferred) nghttp2_session_resume_data(s->conn->session, s->id); /* fails only if the stream is gone */
+  s->deferred = false;
+  schedule_flush(s->conn);
+}
+
+void td_conn_send(td_h2_stream *s, td_outgoing *out) {
+  *(s->out ? &s->out_last->next : &s->out) = out;
+  s->out_last = out;
+  resume(s);
+}
+
+void td_conn_send_end(td_h2_stream *s) {
+  s->send_ended = true;
+  resume(s);
 }
 
 void td_conn_reset(td_h2_stream *s, uint32_t error) {

@@ -22,11 +22,13 @@ struct td_h2_stream {
   td_conn *conn; /* NULL once closed */
   td_h2_stream *previous, *next;
   int32_t id;
-  bool discard; /* what still arrives is dropped */
-  td_outgoing *out;
-  bool reset_after;  /* server: the request's rest is not wanted once the answer was sent */
-  bool returned;     /* at closed(): none of the message went out, */
-  td_payload unsent; /* and this is it, the owner's again */
+  bool discard;                /* what still arrives is dropped */
+  td_outgoing *out, *out_last; /* what is sent; of a stream of messages: the first and the last that wait */
+  bool streams;                /* client: sends any number of messages, until td_conn_send_end() */
+  bool send_ended, deferred;   /* of such a stream; deferred: nghttp2 waits for more */
+  bool reset_after;            /* server: the request's rest is not wanted once the answer was sent */
+  bool returned;               /* at closed(): none of the message went out, */
+  td_payload unsent;           /* and this is it, the owner's again */
   td_incoming in;
 };
 
@@ -83,9 +85,12 @@ bool td_conn_is_idle(const td_conn *c);  /* no stream open, nothing to write */
 
 /* Server: answers; `out` may be NULL (headers alone). The arrays are copied, strings without NO_COPY flags too. */
 void td_conn_respond(td_h2_stream *s, const nghttp2_nv *headers, size_t count, td_outgoing *out);
-/* Client: begins a request on an unlinked stream. */
+/* Client: begins a request on an unlinked stream; `out` may be NULL for one that streams. */
 td_status td_conn_request(td_conn *c, td_h2_stream *s, const nghttp2_nv *headers, size_t count,
                           td_outgoing *out) TD_MUST_USE;
+/* One more message of a stream, and its end; the stream is linked and not ended. */
+void td_conn_send(td_h2_stream *s, td_outgoing *out);
+void td_conn_send_end(td_h2_stream *s);
 td_outgoing *td_conn_outgoing(td_conn *c, td_payload *payload, bool prefix, bool trailers);
 void td_conn_reset(td_h2_stream *s, uint32_t error);
 

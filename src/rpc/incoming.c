@@ -78,6 +78,26 @@ static td_status receive(td_incoming *in, const char *data, size_t size) {
   return landed ? r->ops->landed(r, size) : r->ops->bytes(r, data, size);
 }
 
+static void free_gathered(td_incoming *in) {
+  size_t heap = heap_capacity(in);
+  if (heap) give_back(in, TD_COUNT(in->budgets), heap);
+  if (in->data != in->small) td_free(in->data);
+  in->data = NULL;
+  in->capacity = 0;
+}
+
+static td_status complete(td_incoming *in) {
+  in->complete = true;
+  if (!in->message) return TD_STATUS_OK;
+  if (td_incoming_is_compressed(in)) return td_unimplemented("Received a compressed message on a stream");
+  TD_TRY(in->message(in, td_incoming_message(in)));
+  free_gathered(in);
+  in->complete = in->began = false;
+  in->prefix_size = 0;
+  in->size = in->got = 0;
+  return TD_STATUS_OK;
+}
+
 static td_status begin(td_incoming *in) {
   const unsigned char *p = in->prefix;
   in->size = (size_t)p[1] << 24 | (size_t)p[2] << 16 | (size_t)p[3] << 8 | p[4];
@@ -88,8 +108,7 @@ static td_status begin(td_incoming *in) {
   if (in->size > in->max)
     return td_resource_exhausted("Received message larger than max (%zu vs. %zu)", in->size, in->max);
   if (!gathers(in) && in->receiver->ops->begin) TD_TRY(in->receiver->ops->begin(in->receiver, in->size));
-  if (!in->size) in->complete = true;
-  return TD_STATUS_OK;
+  return in->size ? TD_STATUS_OK : complete(in);
 }
 
 td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) {
@@ -106,9 +125,9 @@ td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) {
     }
     size_t n = TD_MIN(size, in->size - in->got);
     TD_TRY(gathers(in) ? gather(in, data, n) : receive(in, data, n));
-    if (in->got == in->size) in->complete = true;
     data += n;
     size -= n;
+    if (in->got == in->size) TD_TRY(complete(in));
   }
   return TD_STATUS_OK;
 }
@@ -143,7 +162,7 @@ char *td_incoming_window(td_incoming *in, size_t *size) {
 }
 
 td_status td_incoming_check(const td_incoming *in) {
-  if (in->complete) return TD_STATUS_OK;
+  if (in->complete || (in->message && !in->prefix_size)) return TD_STATUS_OK;
   if (!in->prefix_size) return td_internal("The stream ended without a message");
   if (!in->began) return td_internal("The stream ended after %d bytes of a message's prefix", in->prefix_size);
   return td_internal("The stream ended after %zu of a message's %zu bytes", in->got, in->size);
@@ -163,11 +182,7 @@ td_status td_incoming_replace(td_incoming *in, char *data, size_t size) {
 }
 
 void td_incoming_deinit(td_incoming *in) {
-  size_t heap = heap_capacity(in);
-  if (heap) give_back(in, TD_COUNT(in->budgets), heap);
-  if (in->data != in->small) td_free(in->data);
+  free_gathered(in);
   if (in->receiver && in->receiver->ops->destroy) in->receiver->ops->destroy(in->receiver);
   in->receiver = NULL;
-  in->data = NULL;
-  in->capacity = 0;
 }

@@ -15,12 +15,16 @@ typedef struct td_gather_budget {
   size_t max;
 } td_gather_budget;
 
-typedef struct td_incoming {
+typedef struct td_incoming td_incoming;
+struct td_incoming {
   /* set by the owner at the start */
   td_receiver *receiver;        /* owned; NULL: gather */
   size_t max;                   /* bytes a message may have */
   td_encoding encoding;         /* what the compressed flag means */
   td_gather_budget *budgets[2]; /* of the connection and of the process; may be NULL */
+  /* A stream of messages, gathered: each is handed over when it is whole, and the next one begins. NULL: one message.
+   */
+  td_status (*message)(td_incoming *in, td_str message);
 
   unsigned char prefix[5];
   unsigned char prefix_size;
@@ -32,16 +36,17 @@ typedef struct td_incoming {
   char *window; /* where the receiver wants the next bytes */
   size_t window_size;
   char small[TD_INCOMING_INLINE];
-} td_incoming;
+};
 
-/* Starts over; `small` is left as it is. The owner then sets the first four members. */
+/* Starts over; `small` is left as it is. The owner then sets the first members. */
 void td_incoming_init(td_incoming *in);
 /* Takes the next bytes of the stream. */
 td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) TD_MUST_USE;
 /* Where the next bytes may be read to, and how many; NULL: nowhere in particular. Feeding them from there later
  * costs no copy. */
 char *td_incoming_window(td_incoming *in, size_t *size);
-/* Whether a whole message is there, compressed or not: INTERNAL with the reason if not. */
+/* Whether a whole message is there, compressed or not: INTERNAL with the reason if not. Of a stream: whether it ended
+ * between messages. */
 td_status td_incoming_check(const td_incoming *in) TD_MUST_USE;
 bool td_incoming_is_compressed(const td_incoming *in);
 /* Hands inflated bytes (owned) to the receiver, or makes them the gathered message. */

@@ -1,4 +1,5 @@
-/* gRPC over HTTP/2: server and channel, unary calls. What messages mean is not known here. */
+/* gRPC over HTTP/2: server and channel. Calls are unary, but for streams that this process opens as a client. What
+ * messages mean is not known here. */
 #ifndef TD_RPC_RPC_H_
 #define TD_RPC_RPC_H_
 
@@ -99,12 +100,21 @@ typedef struct td_call_options {
   /* The call has ended: exactly once, on the channel's loop thread, with no lock held. `status` is the callback's
    * to free; `reply` (gathered) and `details` (grpc-status-details-bin, decoded) are valid only inside it. */
   void (*done)(void *arg, td_status status, td_str reply, td_str details);
+  void (*message)(void *arg, td_str message); /* of td_channel_stream() only; on the loop thread */
   void *arg;
 } td_call_options;
 
 /* Starts a call with one message, whose segments pass to it. Thread-safe (posted when not on the channel's loop).
  * The result is for td_client_call_cancel() and must be released once. */
 td_client_call *td_channel_call(td_channel *c, const td_call_options *options, td_payload *message);
+/* Starts a call that sends and receives any number of messages. Each that comes is handed to options->message, valid
+ * only inside it (it may write, end or cancel); done() gets no reply. Never sent again once it had a connection. */
+td_client_call *td_channel_stream(td_channel *c, const td_call_options *options);
+/* Sends one more message, whose segments pass to the call: they are released once it was written, or the call has
+ * ended. Messages wait in order, as many as the caller gives. On the channel's loop thread. */
+void td_client_stream_write(td_client_call *call, td_payload *message);
+/* Nothing more will be sent (a half close). On the channel's loop thread. */
+void td_client_stream_end(td_client_call *call);
 /* Ends the call with CANCELLED (and RST_STREAM) if it has not ended; done() still runs exactly once. Thread-safe. */
 void td_client_call_cancel(td_client_call *call);
 void td_client_call_release(td_client_call *call); /* the handle only; the call goes on */

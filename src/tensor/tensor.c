@@ -50,6 +50,7 @@ static td_tensor *init_header(void *block, td_dtype dtype, int rank, const int64
   t->count = count;
   t->size = size;
   t->base = NULL;
+  t->has_value = 1;
   if (rank) memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
   return t;
 }
@@ -85,6 +86,12 @@ td_status td_tensor_create_dims(td_dtype dtype, int rank, const int64_t *dims, t
 
 td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tensor **out) {
   return create(dtype, shape->rank, shape->dims, true, out);
+}
+
+td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) {
+  TD_TRY(create(dtype, rank, dims, true, out));
+  (*out)->has_value = 0;
+  return TD_STATUS_OK;
 }
 
 static void destroy_elements(td_tensor *t) {

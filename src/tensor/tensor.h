@@ -29,12 +29,13 @@ struct td_tensor {
   _Atomic uint32_t refs;
   uint8_t dtype; /* a td_dtype */
   uint8_t rank;
-  uint16_t origin; /* the allocator's: where the memory came from */
-  int64_t count;   /* elements */
-  size_t size;     /* bytes of the elements */
-  void *data;      /* never NULL, 64-byte aligned unless a view */
-  td_tensor *base; /* a view's owner of the elements, retained; NULL: they are this tensor's own */
-  int64_t dims[];  /* rank entries */
+  uint8_t origin;    /* the allocator's: where the memory came from */
+  uint8_t has_value; /* 0 only for what stands for an uninitialised variable (its elements are zero) */
+  int64_t count;     /* elements */
+  size_t size;       /* bytes of the elements */
+  void *data;        /* never NULL, 64-byte aligned unless a view */
+  td_tensor *base;   /* a view's owner of the elements, retained; NULL: they are this tensor's own */
+  int64_t dims[];    /* rank entries */
 };
 
 /* A tensor of `dtype` and `shape` with one reference. RESOURCE_EXHAUSTED (with shape and type) when there is no
@@ -43,6 +44,9 @@ td_status td_tensor_create(td_dtype dtype, const td_shape *shape, td_tensor **ou
 td_status td_tensor_create_dims(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) TD_MUST_USE;
 /* The same, every element zero (empty string). */
 td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tensor **out) TD_MUST_USE;
+
+/* The same, standing for a variable of that shape that has no value yet: has_value is 0. For the debugger's ops. */
+td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) TD_MUST_USE;
 
 /* Another shape over the same elements (count must match: asserted). Consumes nothing. */
 td_tensor *td_tensor_reshape(td_tensor *t, int rank, const int64_t *dims);
