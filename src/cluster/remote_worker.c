@@ -59,7 +59,7 @@ static td_status channel(remote_worker *w, td_channel **out) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&w->lock);
   if (!w->channels[i]) {
-    td_channel_options options = {0};
+    td_channel_options options = {.neighbours = !w->task->no_neighbours};
     s = td_channel_create(w->task->loops[i], w->address, &options, &w->channels[i]);
   }
   *out = w->channels[i];

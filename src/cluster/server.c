@@ -112,6 +112,7 @@ static td_status create_rpc(td_server *s, const td_server_options *o) {
       .methods = s->methods,
       .method_count = count,
       .service = t,
+      .neighbours = !t->no_neighbours,
   };
   TD_TRY(td_rpc_server_create(&options, &s->rpc));
   TD_TRY(td_rpc_server_listen(s->rpc, address, &t->bound_port));
@@ -133,6 +134,7 @@ static td_status find_self(td_task *t, const td_server_options *o) {
 static td_status init(td_server *s, const td_server_options *o) {
   td_task *t = &s->task;
   t->started_ns = td_now_ns();
+  t->no_neighbours = o->no_neighbours;
   TD_TRY(find_self(t, o));
   TD_TRY(read_config(s, o->config));
   TD_TRY(create_devices(t));

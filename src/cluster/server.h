@@ -15,11 +15,12 @@ typedef struct td_server_options {
   td_cluster_spec *cluster; /* retained */
   const char *job;
   int task_index;
-  td_str config;    /* serialized ConfigProto: the server's defaults; empty: none */
-  const char *bind; /* host or address to listen on, or "unix:PATH"; NULL: the loopback address when the task's
-                       own address is a loopback name, else all */
-  int threads;      /* compute threads; 0: one per core */
-  int loops;        /* loop threads; 0: by the number of cores */
+  td_str config;      /* serialized ConfigProto: the server's defaults; empty: none */
+  const char *bind;   /* host or address to listen on, or "unix:PATH"; NULL: the loopback address when the task's
+                         own address is a loopback name, else all */
+  int threads;        /* compute threads; 0: one per core */
+  int loops;          /* loop threads; 0: by the number of cores */
+  bool no_neighbours; /* no shortcut through memory between tasks of this machine and user: TCP, as between machines */
 } td_server_options;
 
 /* Binds; nothing is accepted yet. INVALID_ARGUMENT for an unknown job or task ("Task <i> was not defined in job

@@ -30,6 +30,7 @@ typedef struct td_task {
   td_control *control;
   td_loop **loops;
   int loop_count;
+  bool no_neighbours; /* tasks of this machine are reached by TCP like all others */
   td_debugger *debugger;
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;

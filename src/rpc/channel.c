@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "rpc/channel_internal.h"
 #include "rpc/loop_internal.h"
+#include "rpc/neighbour.h"
 
 static const uint64_t FIRST_BACKOFF_NS = 10 * 1000000ull, MAX_BACKOFF_NS = 1000 * 1000000ull,
                       ATTEMPT_NS = 20 * 1000000000ull;
@@ -91,7 +92,7 @@ static bool is_connected_to_itself(int fd) {
   return own.ss_family != AF_UNIX && own_size == peer_size && !memcmp(&own, &peer, own_size);
 }
 
-static void attempt_connected(td_channel *c, int fd) {
+static void attempt_connected(td_channel *c, td_stream *io) {
   td_client_conn *conn = td_new(td_client_conn);
   conn->channel = c;
   td_conn_options options = {
@@ -102,7 +103,7 @@ static void attempt_connected(td_channel *c, int fd) {
       .keepalive_ns = c->options.keepalive_ns,
       .max_buffered_bytes = SIZE_MAX,
   };
-  td_status status = td_conn_create(&options, td_socket_stream_create(fd), &conn->h2);
+  td_status status = td_conn_create(&options, io, &conn->h2);
   if (status) {
     td_free(conn);
     attempt_failed(c, status);
@@ -118,6 +119,11 @@ static void attempt_connected(td_channel *c, int fd) {
 static void try_next(td_channel *c, int error) {
   while (c->next_address < c->found.count) {
     td_address *a = &c->found.items[c->next_address++];
+    td_stream *neighbour = c->options.neighbours ? td_neighbour_connect(a) : NULL;
+    if (neighbour) {
+      attempt_connected(c, neighbour);
+      return;
+    }
     int fd = socket(a->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
       error = errno;
@@ -125,7 +131,7 @@ static void try_next(td_channel *c, int error) {
     }
     td_socket_tune(fd);
     if (!connect(fd, (struct sockaddr *)&a->storage, a->size) && !is_connected_to_itself(fd)) {
-      attempt_connected(c, fd);
+      attempt_connected(c, td_socket_stream_create(fd));
       return;
     }
     error = errno;
@@ -146,7 +152,7 @@ static void attempt_ready(td_watch *w, uint32_t events) {
   if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size)) error = errno;
   if (!error && is_connected_to_itself(fd)) error = ECONNREFUSED;
   if (!error) {
-    attempt_connected(c, fd);
+    attempt_connected(c, td_socket_stream_create(fd));
   } else {
     close(fd);
     try_next(c, error);

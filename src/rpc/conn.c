@@ -42,6 +42,7 @@ struct td_conn {
   void *owner;
   char *peer;
   td_stream *io;
+  size_t share; /* bytes that wait to be written, and that a turn writes, at most (and a frame more) */
   nghttp2_session *session;
   td_h2_stream *streams;
   uint32_t stream_count;
@@ -51,8 +52,9 @@ struct td_conn {
   td_gather_budget budget;
 
   td_watch watch;
-  td_work flush;
-  bool flush_queued;
+  td_work flush, again;
+  bool flush_queued, again_queued;
+  bool peer_is_taking; /* bytes wait until the peer has copied others */
   td_out_queue out;
 
   /* frame follower */
@@ -93,6 +95,9 @@ static void schedule_flush(td_conn *c) {
   td_conn_retain(c);
   td_loop_at_turn_end(c->loop, &c->flush);
 }
+
+static bool is_buffered(const td_conn *c) { return c->io->ops->buffered && c->io->ops->buffered(c->io); }
+static bool is_unsent(const td_conn *c) { return c->io->ops->unsent && c->io->ops->unsent(c->io); }
 
 /* ---- streams ---------------------------------------------------------------------------------------------- */
 
@@ -136,7 +141,7 @@ static int on_send_data(nghttp2_session *session, nghttp2_frame *frame, const ui
                         nghttp2_data_source *source, void *user) {
   td_conn *c = user;
   td_h2_stream *s = source->ptr;
-  if (c->out.size >= TURN_BYTES || !td_out_queue_has_room(&c->out)) return NGHTTP2_ERR_WOULDBLOCK;
+  if (c->out.size >= c->share || !td_out_queue_has_room(&c->out)) return NGHTTP2_ERR_WOULDBLOCK;
   td_out_queue_copy(&c->out, head, 9);
   td_out_queue_message(&c->out, s->out, size);
   if (!s->out->left) end_message(c, s); /* the bytes may go before the stream does */
@@ -250,6 +255,11 @@ static void linger_on(td_conn *c) {
   td_conn_close_now(c, why);
 }
 
+static void await_room(td_conn *c, bool wanted) {
+  uint32_t events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (c->io->fd >= 0 && c->watch.events != events) td_watch_change(c->loop, &c->watch, events);
+}
+
 /* Makes frames and writes them, up to the turn's share. */
 static void write_out(td_conn *c) {
   size_t sent = 0;
@@ -259,16 +269,17 @@ static void write_out(td_conn *c) {
       td_conn_close_now(c, td_error(TD_UNAVAILABLE, "HTTP/2 to %s failed: %s", c->peer, nghttp2_strerror(rc)));
       return;
     }
-    if (!c->out.size) break;
-    if (sent >= TURN_BYTES) {
+    if (!c->out.size && !is_unsent(c)) break;
+    if (sent >= c->share) {
       schedule_flush(c); /* the next turn's */
       return;
     }
     struct iovec iov[TD_OUT_IOV];
-    int count = td_out_queue_front(&c->out, iov, TURN_BYTES - sent);
+    int count = td_out_queue_front(&c->out, iov, c->share - sent);
     ssize_t n = c->io->ops->writev(c->io, iov, count);
-    if (n == -EAGAIN) {
-      if (c->io->fd >= 0) td_watch_change(c->loop, &c->watch, EPOLLIN | EPOLLOUT);
+    if (n == -EAGAIN || n == -EBUSY) {
+      c->peer_is_taking = n == -EBUSY;
+      await_room(c, n == -EAGAIN || is_unsent(c));
       return;
     }
     if (n < 0) {
@@ -279,7 +290,7 @@ static void write_out(td_conn *c) {
     sent += (size_t)n;
   }
   if (c->lost) return;
-  if (c->watch.events & EPOLLOUT) td_watch_change(c->loop, &c->watch, EPOLLIN);
+  await_room(c, false);
   if (!nghttp2_session_want_read(c->session) && !nghttp2_session_want_write(c->session)) {
     bool orderly = c->settled && c->going_away;
     linger(c,
@@ -456,13 +467,33 @@ static bool read_once(td_conn *c, size_t *total) {
   return (size_t)n == direct + room;
 }
 
+static void read_again(td_work *w);
+
 static void read_in(td_conn *c) {
   size_t total = 0;
-  while (!c->closing && !c->lost && total < TURN_BYTES && read_once(c, &total)) continue;
+  while (!c->closing && !c->lost && total < TURN_BYTES && (read_once(c, &total) || (!c->lost && is_buffered(c))))
+    continue;
+  if (c->closing || c->lost) return;
+  if (c->peer_is_taking || is_unsent(c)) {
+    c->peer_is_taking = false;
+    schedule_flush(c);
+  }
+  if (total >= TURN_BYTES && is_buffered(c) && !c->again_queued) { /* the descriptor will not tell */
+    c->again_queued = true;
+    td_conn_retain(c);
+    td_loop_at_turn_end(c->loop, &c->again);
+  }
   if (!total) return;
   if (total >= DIRECT_MIN) td_loop_touch(c->loop); /* on_frame() sees to what is smaller */
   c->heard_ns = td_loop_now_ns(c->loop);
   schedule_flush(c);
+}
+
+static void read_again(td_work *w) {
+  td_conn *c = TD_CONTAINER_OF(w, td_conn, again);
+  c->again_queued = false;
+  if (!c->lost && !c->lingering) read_in(c);
+  td_conn_release(c);
 }
 
 static void ready(td_watch *w, uint32_t events) {
@@ -670,11 +701,13 @@ td_status td_conn_create(const td_conn_options *o, td_stream *io, td_conn **out)
   c->owner = o->owner;
   c->peer = td_strdup(o->peer);
   c->io = io;
+  c->share = io->ahead ? io->ahead : TURN_BYTES;
   c->server = o->server;
   c->keepalive_ns = o->keepalive_ns;
   c->keepalive_idle = o->keepalive_idle;
   c->budget.max = o->max_buffered_bytes;
   c->flush.run = flush;
+  c->again.run = read_again;
   c->timer.fire = tick;
   c->magic_left = o->server ? MAGIC : 0;
   c->heard_ns = td_loop_now_ns(o->loop);

@@ -36,6 +36,7 @@ typedef struct td_rpc_server_options {
   size_t max_buffered_bytes; /* cap of gathered request bytes per connection and of the process; 0: 4 GiB */
   uint32_t max_streams;      /* 0: 65,536 */
   uint64_t keepalive_ns;     /* ping a connection silent for so long; 0: never */
+  bool neighbours;           /* also listen for channels of this machine and user (neighbour.h) */
   /* Admission: at a request's headers, before its body is accepted. Optional. */
   td_status (*admit)(void *service, td_call *call);
 } td_rpc_server_options;
@@ -82,6 +83,7 @@ typedef struct td_channel_options {
   size_t max_message_bytes; /* 0: INT32_MAX */
   uint64_t keepalive_ns;    /* ping after so much silence while calls are in flight; 0: never */
   uint64_t max_backoff_ns;  /* 0: 1 s, as TensorFlow's */
+  bool neighbours;          /* a server of this machine and user is reached through memory, if it offers that */
   const char *user_agent;   /* NULL: "tensord/<version>" */
 } td_channel_options;
 

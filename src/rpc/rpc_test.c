@@ -22,7 +22,7 @@
 enum { MAX_MESSAGE = 20 << 20 };
 
 typedef struct fixture {
-  bool is_unix;
+  bool is_unix, neighbours;
   td_loop *loops[2], *client_loop;
   td_pool *pool;
   td_rpc_server *server;
@@ -208,6 +208,7 @@ static void server_start(fixture *f, const char *address) {
                              .method_count = TD_COUNT(METHODS),
                              .service = f,
                              .max_message_bytes = MAX_MESSAGE,
+                             .neighbours = f->neighbours,
                              .admit = admit};
   int port = 0;
   assert_null(td_rpc_server_create(&o, &f->server));
@@ -216,22 +217,24 @@ static void server_start(fixture *f, const char *address) {
   td_rpc_server_start(f->server);
 }
 
-static int setup(void **state, bool is_unix) {
+static int setup(void **state, bool is_unix, bool neighbours) {
   fixture *f = td_new(fixture);
   current_fixture = f;
   f->is_unix = is_unix;
+  f->neighbours = neighbours;
   for (int i = 0; i < 2; i++) assert_null(td_loop_create("server", NULL, &f->loops[i]));
   assert_null(td_loop_create("client", NULL, &f->client_loop));
   f->pool = td_pool_create("pool", NULL, 2);
   snprintf(f->address, sizeof f->address, is_unix ? "unix:/tmp/td_rpc_test_%d" : "127.0.0.1:0", (int)getpid());
   server_start(f, f->address);
-  td_channel_options o = {.max_message_bytes = MAX_MESSAGE + 1000};
+  td_channel_options o = {.max_message_bytes = MAX_MESSAGE + 1000, .neighbours = neighbours};
   assert_null(td_channel_create(f->client_loop, f->address, &o, &f->channel));
   *state = f;
   return 0;
 }
-static int setup_tcp(void **state) { return setup(state, false); }
-static int setup_unix(void **state) { return setup(state, true); }
+static int setup_tcp(void **state) { return setup(state, false, false); }
+static int setup_unix(void **state) { return setup(state, true, false); }
+static int setup_neighbours(void **state) { return setup(state, false, true); }
 
 static int teardown(void **state) {
   fixture *f = *state;
@@ -356,7 +359,7 @@ static void handlers_see_the_call(void **state) {
   wait_for(&r);
   char expected[200];
   snprintf(expected, sizeof expected, "/t/About|tensord/" TD_VERSION "|%s",
-           f->is_unix ? "unix:|ahead" : "ipv4:127.0.0.1:");
+           f->is_unix || f->neighbours ? "unix:|ahead" : "ipv4:127.0.0.1:");
   assert_true(td_str_starts(td_strbuf_view(&r.reply), td_str_of(expected)));
   result_free(&r);
 }
@@ -703,28 +706,30 @@ static void storms_pass(void **state) {
   assert_int_equal(call_code(*state, "/t/Echo", TD_STR("on"), TD_STR("on")), TD_OK);
 }
 
-#define BOTH(test) \
-  {#test " (tcp)", test, setup_tcp, teardown, NULL}, { #test " (unix)", test, setup_unix, teardown, NULL }
+#define EACH_WAY(test)                                                                                      \
+  {#test " (tcp)", test, setup_tcp, teardown, NULL}, {#test " (unix)", test, setup_unix, teardown, NULL}, { \
+#test " (neighbours)", test, setup_neighbours, teardown, NULL                                           \
+  }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      BOTH(echoes_of_all_sizes),
-      BOTH(errors_carry_text_and_details),
-      BOTH(handlers_see_the_call),
-      BOTH(receivers_land_both_ways),
-      BOTH(oversize_both_ways),
-      BOTH(deadlines_end_both_sides),
-      BOTH(cancels_reach_the_handler),
-      BOTH(many_blocked_streams),
-      BOTH(resets_in_a_row),
-      BOTH(fails_fast_or_waits),
-      BOTH(drains),
-      BOTH(drain_cancels_at_its_deadline),
-      BOTH(late_answers_after_destroy),
-      BOTH(channel_destroy_fails_calls),
-      BOTH(a_port_in_use_says_so),
-      BOTH(calls_from_callbacks),
-      BOTH(storms_pass),
+      EACH_WAY(echoes_of_all_sizes),
+      EACH_WAY(errors_carry_text_and_details),
+      EACH_WAY(handlers_see_the_call),
+      EACH_WAY(receivers_land_both_ways),
+      EACH_WAY(oversize_both_ways),
+      EACH_WAY(deadlines_end_both_sides),
+      EACH_WAY(cancels_reach_the_handler),
+      EACH_WAY(many_blocked_streams),
+      EACH_WAY(resets_in_a_row),
+      EACH_WAY(fails_fast_or_waits),
+      EACH_WAY(drains),
+      EACH_WAY(drain_cancels_at_its_deadline),
+      EACH_WAY(late_answers_after_destroy),
+      EACH_WAY(channel_destroy_fails_calls),
+      EACH_WAY(a_port_in_use_says_so),
+      EACH_WAY(calls_from_callbacks),
+      EACH_WAY(storms_pass),
       cmocka_unit_test_setup_teardown(unresolvable_names_fail, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "rpc/address.h"
 #include "rpc/loop_internal.h"
+#include "rpc/neighbour.h"
 #include "rpc/server_internal.h"
 
 enum {
@@ -25,8 +26,8 @@ struct td_listener {
   td_rpc_server *server;
   td_watch watch;
   td_timer resume; /* after running out of descriptors */
-  char *unix_path;
-  bool watched;
+  char *unix_path; /* to be removed at the end; NULL: none */
+  bool watched, is_for_neighbours;
 };
 
 /* ---- creation --------------------------------------------------------------------------------------------- */
@@ -101,7 +102,7 @@ static td_status open_listener(const td_address *a, int *out_fd) {
   int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), one = 1;
   if (fd < 0) return td_error(TD_UNKNOWN, "%s", strerror(errno));
   if (address->sa_family == AF_UNIX) {
-    remove_stale((const struct sockaddr_un *)address);
+    if (((const struct sockaddr_un *)address)->sun_path[0]) remove_stale((const struct sockaddr_un *)address);
   } else {
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     td_socket_tune(fd);
@@ -117,6 +118,30 @@ static td_status open_listener(const td_address *a, int *out_fd) {
 
 static void accept_ready(td_watch *w, uint32_t events);
 static void accept_resume(td_timer *t);
+
+static td_listener *add_listener(td_rpc_server *s, int fd) {
+  td_listener *l = td_new(td_listener);
+  l->server = s;
+  l->watch = (td_watch){.ready = accept_ready, .fd = fd};
+  l->resume.fire = accept_resume;
+  l->next = s->listeners;
+  s->listeners = l;
+  return l;
+}
+
+/* Neighbours come by an address of their own. Without it they come by TCP. */
+static void listen_for_neighbours(td_rpc_server *s, const td_address *bound) {
+  td_address address;
+  int fd;
+  if (!td_neighbour_address(bound, &address)) return;
+  td_status status = open_listener(&address, &fd);
+  if (status) {
+    td_info("Neighbours will connect by TCP: %s", td_status_message(status));
+    td_status_free(status);
+  } else {
+    add_listener(s, fd)->is_for_neighbours = true;
+  }
+}
 
 td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_port) {
   td_addresses found;
@@ -136,18 +161,13 @@ td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_p
     return named;
   }
   td_status_free(status);
-  struct sockaddr_storage bound = {0};
-  socklen_t size = sizeof bound;
-  getsockname(fd, (struct sockaddr *)&bound, &size);
-  td_listener *l = td_new(td_listener);
-  l->server = s;
-  l->watch = (td_watch){.ready = accept_ready, .fd = fd};
-  l->resume.fire = accept_resume;
+  td_address bound = {.size = sizeof bound.storage};
+  getsockname(fd, (struct sockaddr *)&bound.storage, &bound.size);
+  td_listener *l = add_listener(s, fd);
   if (found.items[used].storage.ss_family == AF_UNIX)
     l->unix_path = td_strdup(((struct sockaddr_un *)&found.items[used].storage)->sun_path);
-  l->next = s->listeners;
-  s->listeners = l;
-  if (out_port) *out_port = td_address_port((struct sockaddr *)&bound);
+  if (out_port) *out_port = td_address_port((struct sockaddr *)&bound.storage);
+  if (s->options.neighbours) listen_for_neighbours(s, &bound);
   return TD_STATUS_OK;
 }
 
@@ -156,7 +176,7 @@ td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_p
 typedef struct new_conn {
   td_work work;
   td_server_shard *shard;
-  int fd;
+  td_stream *io;
   char *peer;
 } new_conn;
 
@@ -196,22 +216,25 @@ td_conn *td_server_conn_begin(td_server_shard *shard, td_stream *io, const char 
 static void new_conn_run(td_work *w) {
   new_conn *n = TD_CONTAINER_OF(w, new_conn, work);
   td_rpc_server *s = n->shard->server;
-  td_server_conn_begin(n->shard, td_socket_stream_create(n->fd), n->peer);
+  td_server_conn_begin(n->shard, n->io, n->peer);
   td_free(n->peer);
   td_free(n);
   td_server_release(s);
 }
 
-static void accepted(td_rpc_server *s, int fd, const struct sockaddr *address) {
+static void accepted(td_listener *l, int fd, const struct sockaddr *address) {
+  td_rpc_server *s = l->server;
+  td_stream *io = l->is_for_neighbours ? td_neighbour_stream_create(fd) : td_socket_stream_create(fd);
+  if (!io) return; /* another user's process: not for it */
   td_server_shard *shard = &s->shards[s->next_shard++ % (unsigned)s->shard_count];
   char *peer = td_address_name(address);
   if (td_loop_is_current(shard->loop)) {
-    td_server_conn_begin(shard, td_socket_stream_create(fd), peer);
+    td_server_conn_begin(shard, io, peer);
     td_free(peer);
     return;
   }
   new_conn *n = td_new(new_conn);
-  *n = (new_conn){.work.run = new_conn_run, .shard = shard, .fd = fd, .peer = peer};
+  *n = (new_conn){.work.run = new_conn_run, .shard = shard, .io = io, .peer = peer};
   atomic_fetch_add(&s->references, 1);
   td_loop_post(shard->loop, &n->work);
 }
@@ -224,7 +247,7 @@ static void accept_ready(td_watch *w, uint32_t events) {
     socklen_t size = sizeof address;
     int fd = accept4(w->fd, (struct sockaddr *)&address, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0) {
-      accepted(l->server, fd, (struct sockaddr *)&address);
+      accepted(l, fd, (struct sockaddr *)&address);
       continue;
     }
     if (errno == EINTR || errno == ECONNABORTED) continue;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/neighbour.h"
 #include "rpc/stream.h"
 
 typedef struct pair {
@@ -24,17 +25,22 @@ typedef struct pair {
 
 static void nonblocking(int fd) { assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0); }
 
-static int setup_unix(void **state) {
+static int setup_pair(void **state, td_stream *(*create)(int fd)) {
   int fds[2];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   pair *p = td_new(pair);
   for (int i = 0; i < 2; i++) {
     nonblocking(fds[i]);
-    p->ends[i] = td_socket_stream_create(fds[i]);
+    p->ends[i] = create(fds[i]);
+    assert_non_null(p->ends[i]);
   }
   *state = p;
   return 0;
 }
+
+static int setup_unix(void **state) { return setup_pair(state, td_socket_stream_create); }
+
+static int setup_neighbours(void **state) { return setup_pair(state, td_neighbour_stream_create); }
 
 static int setup_tcp(void **state) {
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -87,11 +93,16 @@ static void carries_bytes(void **state) {
         size_t a = TD_MIN((size_t)1000, SIZE - wrote), b = TD_MIN((size_t)200000, SIZE - wrote - a);
         struct iovec iov[2] = {{out + wrote, a}, {out + wrote + a, b}};
         ssize_t n = from->ops->writev(from, iov, 2);
-        if (n == -EAGAIN) filled = true;
+        if (n == -EAGAIN || n == -EBUSY) filled = true;
         if (n == -EAGAIN) break;
+        if (n == -EBUSY) { /* the peer has to take what it was lent */
+          if (from->ops->readv(from, &(struct iovec){&byte, 1}, 1) == -EAGAIN) break;
+          fail();
+        }
         assert_in_range(n, 1, a + b);
         wrote += (size_t)n;
       }
+      if (from->ops->unsent && from->ops->unsent(from)) assert_in_range(-from->ops->writev(from, NULL, 0), 0, EAGAIN);
       wait_readable(to);
       size_t a = TD_MIN((size_t)70000, SIZE - got), b = TD_MIN((size_t)333, SIZE - got - a);
       struct iovec iov[2] = {{in + got, a}, {in + got + a, b}};
@@ -134,6 +145,125 @@ static void ends_are_seen(void **state) {
   assert_true(n < 0 && n != -EAGAIN);
 }
 
+/* ---- neighbours ------------------------------------------------------------------------------------------- */
+
+typedef struct frame {
+  uint32_t kind, size;
+  uint64_t address;
+} frame;
+
+enum { HELLO = 1, BYTES, LENT, TAKEN, LARGE = 1 << 20 };
+
+/* A stream whose other end the test plays. */
+static td_stream *with_bare_peer(int *peer) {
+  int fds[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  nonblocking(fds[0]);
+  *peer = fds[1];
+  return td_neighbour_stream_create(fds[0]);
+}
+
+static void say(int peer, uint32_t kind, uint32_t size, const void *address) {
+  frame f = {kind, size, (uintptr_t)address};
+  assert_int_equal(write(peer, &f, sizeof f), sizeof f);
+}
+
+static frame hear(int peer) {
+  frame f;
+  assert_int_equal(read(peer, &f, sizeof f), sizeof f);
+  return f;
+}
+
+/* Lent bytes count as written once the peer says that it took them, and not before. */
+static void lends_until_taken(void **state) {
+  int peer;
+  td_stream *s = with_bare_peer(&peer);
+  char *data = td_calloc(1, LARGE), byte;
+  struct iovec iov[2] = {{data, LARGE}, {"end", 3}}, in = {&byte, 1};
+  say(peer, HELLO, 1, NULL);
+  assert_int_equal(s->ops->readv(s, &in, 1), -EAGAIN);
+  assert_int_equal(s->ops->writev(s, iov, 2), -EBUSY);
+  assert_int_equal(hear(peer).kind, HELLO);
+  frame f = hear(peer);
+  assert_int_equal(f.kind, LENT);
+  assert_int_equal(f.size, LARGE);
+  assert_ptr_equal((void *)(uintptr_t)f.address, data);
+  say(peer, TAKEN, 1000, NULL);
+  assert_int_equal(s->ops->readv(s, &in, 1), -EAGAIN);
+  assert_int_equal(s->ops->writev(s, iov, 2), 1000);
+  iov[0] = (struct iovec){data + 1000, LARGE - 1000};
+  assert_int_equal(s->ops->writev(s, iov, 2), -EBUSY);
+  say(peer, TAKEN, LARGE - 1000, NULL);
+  assert_int_equal(s->ops->readv(s, &in, 1), -EAGAIN);
+  assert_int_equal(s->ops->writev(s, iov, 2), LARGE - 1000 + 3);
+  s->ops->close(s);
+  close(peer);
+  td_free(data);
+}
+
+/* To a peer that cannot read our memory everything goes through the socket. */
+static void lends_nothing_to_who_cannot_read(void **state) {
+  int peer;
+  td_stream *s = with_bare_peer(&peer);
+  char *data = td_calloc(1, LARGE), byte;
+  say(peer, HELLO, 0, NULL);
+  assert_int_equal(s->ops->readv(s, &(struct iovec){&byte, 1}, 1), -EAGAIN);
+  assert_in_range(s->ops->writev(s, &(struct iovec){data, LARGE}, 1), 1, LARGE);
+  assert_int_equal(hear(peer).kind, HELLO);
+  assert_int_equal(hear(peer).kind, BYTES);
+  s->ops->close(s);
+  close(peer);
+  td_free(data);
+}
+
+/* A peer that closes after lending may have freed the memory: what was copied is not trusted. */
+static void distrusts_what_a_closed_peer_lent(void **state) {
+  int peer;
+  td_stream *s = with_bare_peer(&peer);
+  char *data = td_calloc(1, LARGE), *in = td_malloc(LARGE);
+  say(peer, HELLO, 1, NULL);
+  say(peer, LENT, LARGE, data);
+  close(peer);
+  assert_in_range(-s->ops->readv(s, &(struct iovec){in, LARGE}, 1), 1, 4095);
+  s->ops->close(s);
+  td_free(data);
+  td_free(in);
+}
+
+static void expect_broken(const frame *frames, int count) {
+  int peer;
+  char in[64];
+  td_stream *s = with_bare_peer(&peer);
+  assert_int_equal(write(peer, frames, (size_t)count * sizeof *frames), (size_t)count * sizeof *frames);
+  shutdown(peer, SHUT_WR);
+  ssize_t n = s->ops->readv(s, &(struct iovec){in, sizeof in}, 1);
+  assert_true(n < 0 && n != -EAGAIN);
+  s->ops->close(s);
+  close(peer);
+}
+
+static void broken_frames_end_the_stream(void **state) {
+  const frame cases[][2] = {
+      {{BYTES, 8, 0}, {BYTES, 8, 0}},                                        /* no hello */
+      {{HELLO, 1, 0}, {HELLO, 1, 0}},                                        /* twice */
+      {{HELLO, 1, 0}, {TAKEN, 1, 0}},                                        /* nothing was lent */
+      {{HELLO, 1, 0}, {99, 1, 0}},                                           /* unknown */
+      {{HELLO, 1, 0}, {LENT, 100, 1}},                                       /* nothing lies there */
+      {{HELLO, 1, 0}, {LENT, 100, ~0ull}}, {{HELLO, 1, 0}, {BYTES, 100, 0}}, /* cut short */
+  };
+  for (size_t i = 0; i < TD_COUNT(cases); i++) expect_broken(cases[i], 2);
+}
+
+static void strangers_are_no_neighbours(void **state) {
+  struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1)};
+  td_address a = {.size = sizeof in};
+  memcpy(&a.storage, &in, sizeof in);
+  assert_null(td_neighbour_connect(&a));  /* nobody listens */
+  in.sin_addr.s_addr = htonl(0xc0000201); /* 192.0.2.1: no address of this machine */
+  memcpy(&a.storage, &in, sizeof in);
+  assert_null(td_neighbour_connect(&a));
+}
+
 static void tcp_does_not_delay(void **state) {
   pair *p = *state;
   int on = 0;
@@ -146,8 +276,15 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       {"carries_bytes (tcp)", carries_bytes, setup_tcp, teardown, NULL},
       {"carries_bytes (unix)", carries_bytes, setup_unix, teardown, NULL},
+      {"carries_bytes (neighbours)", carries_bytes, setup_neighbours, teardown, NULL},
       {"ends_are_seen (tcp)", ends_are_seen, setup_tcp, teardown, NULL},
       {"ends_are_seen (unix)", ends_are_seen, setup_unix, teardown, NULL},
+      {"ends_are_seen (neighbours)", ends_are_seen, setup_neighbours, teardown, NULL},
+      cmocka_unit_test(lends_until_taken),
+      cmocka_unit_test(lends_nothing_to_who_cannot_read),
+      cmocka_unit_test(distrusts_what_a_closed_peer_lent),
+      cmocka_unit_test(broken_frames_end_the_stream),
+      cmocka_unit_test(strangers_are_no_neighbours),
       cmocka_unit_test_setup_teardown(tcp_does_not_delay, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

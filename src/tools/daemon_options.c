@@ -16,6 +16,7 @@ enum {
   OPT_CONFIG,
   OPT_BIND,
   OPT_THREADS,
+  OPT_NEIGHBOURS,
   OPT_LOG_LEVEL,
   OPT_GRACE,
   OPT_VERSION,
@@ -30,6 +31,7 @@ static const struct option long_options[] = {
     {"config", required_argument, NULL, OPT_CONFIG},
     {"bind", required_argument, NULL, OPT_BIND},
     {"threads", required_argument, NULL, OPT_THREADS},
+    {"neighbours", required_argument, NULL, OPT_NEIGHBOURS},
     {"log_level", required_argument, NULL, OPT_LOG_LEVEL},
     {"grace_ms", required_argument, NULL, OPT_GRACE},
     {"version", no_argument, NULL, OPT_VERSION},
@@ -66,6 +68,8 @@ void td_daemon_options_print_help(FILE *out) {
       "is\n"
       "                       a loopback name, else every address)\n"
       "  --threads=N          compute threads (default: one per core)\n"
+      "  --neighbours=on|off  whether large tensors go from memory to memory between tasks of this machine and user\n"
+      "                       (default: on; off: by TCP, as between machines)\n"
       "  --log_level=LEVEL    debug, info, warning or error (default: info)\n"
       "  --grace_ms=N         how long running steps may go on after SIGTERM (default: 5000)\n"
       "  --version            print the version\n"
@@ -104,6 +108,11 @@ static td_status take_option(int option, const char *value, flags *f, td_daemon_
       break;
     case OPT_THREADS:
       return parse_int("threads", value, 0, MAX_THREADS, &out->threads);
+    case OPT_NEIGHBOURS:
+      out->no_neighbours = !strcmp(value, "off");
+      if (!out->no_neighbours && strcmp(value, "on") != 0)
+        return td_invalid_argument("--neighbours=%.100s: expected on or off", value);
+      break;
     case OPT_GRACE:
       return parse_int("grace_ms", value, 0, INT_MAX, &out->grace_ms);
     case OPT_LOG_LEVEL:

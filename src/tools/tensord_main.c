@@ -56,6 +56,7 @@ static int serve(const td_daemon_options *o, const sigset_t *set) {
       .config = td_str_n(o->config, o->config_size),
       .bind = o->bind,
       .threads = o->threads,
+      .no_neighbours = o->no_neighbours,
   };
   td_status s = td_ops_register();
   if (!s) s = td_server_create(&options, &server);
