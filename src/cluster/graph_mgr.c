@@ -8,6 +8,7 @@
 #include "cluster/step_table.h"
 #include "graph/partition.h"
 #include "proto/message.h"
+#include "runtime/cost_model.h"
 #include "runtime/executor.h"
 #include "runtime/function_runtime.h"
 #include "runtime/step_stats.h"
@@ -22,6 +23,7 @@ struct td_registered_graph {
   td_partition *partitions; /* one per device; programs[i] is partitions[i] compiled */
   td_program **programs;
   size_t count;
+  td_cost_model **costs;          /* likewise; NULL: none are kept */
   td_function_runtime *functions; /* NULL when the graph's library is empty */
   bool is_watched;
 };
@@ -38,6 +40,8 @@ void td_registered_graph_release(td_registered_graph *g) {
   if (!g || atomic_fetch_sub_explicit(&g->refs, 1, memory_order_acq_rel) != 1) return;
   for (size_t i = 0; g->programs && i < g->count; i++) td_program_release(g->programs[i]);
   td_free(g->programs);
+  for (size_t i = 0; g->costs && i < g->count; i++) td_cost_model_destroy(g->costs[i]);
+  td_free(g->costs);
   if (g->functions) td_function_runtime_destroy(g->functions);
   td_partitions_free(g->partitions, g->count);
   td_worker_session_release(g->session);
@@ -94,12 +98,18 @@ static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph
   return TD_STATUS_OK;
 }
 
-td_status td_graph_mgr_register(td_worker_session *s, td_graph *whole, const td_graph_debug *debug,
-                                td_registered_graph **out) {
+static void keep_costs(td_registered_graph *g) {
+  g->costs = td_new_array(td_cost_model *, g->count);
+  for (size_t i = 0; i < g->count; i++) g->costs[i] = td_cost_model_create(g->partitions[i].graph);
+}
+
+td_status td_graph_mgr_register(td_worker_session *s, td_graph *whole, const Pb__GraphOptions *options,
+                                const td_graph_debug *debug, td_registered_graph **out) {
   td_registered_graph *g = td_new(td_registered_graph);
   atomic_init(&g->refs, 1);
   g->session = td_worker_session_retain(s);
   td_status status = compile(g, whole, debug);
+  if (!status && options && options->build_cost_model > 0) keep_costs(g);
   if (!status) {
     pthread_mutex_lock(&s->lock);
     snprintf(g->handle, sizeof g->handle, "%016llx", (unsigned long long)s->next_graph++);
@@ -200,6 +210,16 @@ static void debug_closed(void *arg) {
   finish(run);
 }
 
+static void put_stats(graph_run *run) {
+  td_run_graph *r = run->r;
+  const td_registered_graph *g = run->graph;
+  for (size_t i = 0; g->costs && i < g->count; i++) {
+    td_cost_model_update(g->costs[i], run->step.stats, g->partitions[i].location);
+    td_cost_model_encode(g->costs[i], &r->cost_graph);
+  }
+  if (r->record_timeline) td_step_stats_encode(run->step.stats, &r->step_stats);
+}
+
 static void finish(graph_run *run) {
   td_run_graph *r = run->r;
   if (run->debug) { /* a cancel must still reach it */
@@ -208,7 +228,7 @@ static void finish(graph_run *run) {
   }
   td_status status = run->status;
   if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
-  if (!status && r->record_timeline) td_step_stats_encode(run->step.stats, &r->step_stats);
+  if (!status && run->step.stats) put_stats(run);
   if (status)
     for (int i = 0; i < r->recv_count; i++) {
       td_tensor_release(r->recvs[i]);
@@ -311,7 +331,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .pool = task->pool,
       .functions = g->functions,
       .session = td_str_of(session->handle),
-      .stats = r->record_timeline ? td_step_stats_create() : NULL,
+      .stats = r->record_timeline || r->record_costs ? td_step_stats_create() : NULL,
   };
   start_debug(run);
   run->status = offer_feeds(run);

@@ -7,10 +7,11 @@
 #include "cluster/worker_session.h"
 
 /* Compiles `g` (all nodes assigned to devices of this session) and adds it to the session. One reference; the handle
- * lives as long as the graph. INVALID_ARGUMENT "<device> unknown device." and whatever import, partitioning and kernel
- * creation find. `debug`: what is watched in it. Takes long: a control thread. */
-td_status td_graph_mgr_register(td_worker_session *s, td_graph *g, const td_graph_debug *debug,
-                                td_registered_graph **out) TD_MUST_USE;
+ * lives as long as the graph. `options` may be NULL; build_cost_model is honoured. `debug`: what is watched in it.
+ * INVALID_ARGUMENT "<device> unknown device." and whatever import, partitioning and kernel creation find. Takes long: a
+ * control thread. */
+td_status td_graph_mgr_register(td_worker_session *s, td_graph *g, const Pb__GraphOptions *options,
+                                const td_graph_debug *debug, td_registered_graph **out) TD_MUST_USE;
 const char *td_registered_graph_handle(const td_registered_graph *g);
 td_registered_graph *td_registered_graph_retain(td_registered_graph *g);
 void td_registered_graph_release(td_registered_graph *g);

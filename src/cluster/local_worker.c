@@ -4,6 +4,7 @@
 #include "cluster/graph_mgr.h"
 #include "cluster/peers.h"
 #include "cluster/step_table.h"
+#include "cluster/transfer_log.h"
 #include "cluster/worker_session.h"
 
 typedef struct local_worker {
@@ -17,7 +18,7 @@ static td_status register_graph(td_task *task, td_worker_call *call, Pb__Registe
   td_worker_session *session;
   TD_TRY(td_worker_sessions_find(task->sessions, td_str_of(request->session_handle), false, &session));
   td_graph_debug debug = {.watches = request->debug_options, .run = call->debug};
-  td_status s = td_graph_mgr_register(session, call->graph, &debug, &call->registered);
+  td_status s = td_graph_mgr_register(session, call->graph, request->graph_options, &debug, &call->registered);
   td_worker_session_release(session);
   if (!s) reply->graph_handle = (char *)td_registered_graph_handle(call->registered);
   return s;
@@ -75,11 +76,21 @@ static void cancel_run_graph(td_worker *base, td_run_graph *r) {
 }
 
 static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *), void *arg) {
-  td_step_table_cleanup(((local_worker *)base)->task->steps, step_id);
+  td_task *task = ((local_worker *)base)->task;
+  td_step_table_cleanup(task->steps, step_id);
+  td_transfer_log_forget(task->transfers, step_id);
   if (done) done(arg);
 }
 
 static td_frame_dialect dialect(const td_worker *base) { return TD_FRAMES_ANY; }
+
+static void logging(td_worker *base, td_logging *l) {
+  td_transfer_log *log = ((local_worker *)base)->task->transfers;
+  if (l->enable) td_transfer_log_set(log, true);
+  if (l->disable) td_transfer_log_set(log, false);
+  if (l->fetch_step) td_transfer_log_take(log, l->fetch_step, &l->step_stats);
+  l->done(l);
+}
 
 static const td_worker_ops ops = {
     .call = call_self,
@@ -87,6 +98,7 @@ static const td_worker_ops ops = {
     .cancel_run_graph = cancel_run_graph,
     .cleanup_graph = cleanup_graph,
     .dialect = dialect,
+    .logging = logging,
 };
 
 td_worker *td_local_worker_create(td_task *task, const char *name) {

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cluster/master.h"
+#include "cluster/step_trace.h"
 #include "proto/wire.h"
 
 enum { DECODE_INLINE = 64 * 1024 }; /* larger requests are decoded on the pool */
@@ -60,9 +61,11 @@ static void put_results(td_master_step *st, td_payload *message, td_status *stat
 static void put_metadata(td_master_step *st, td_payload *message) {
   static const uint8_t empty[] = {0x12, 0x00};
   td_strbuf all = {0}, b = {0};
+  if (st->trace) td_step_trace_put(st->trace, &all);
   for (size_t i = 0; i < st->part_count; i++) { /* what is a message comes in pieces, which readers put together */
     td_run_graph *r = &st->parts[i].run;
     if (r->step_stats.size) td_wire_put_bytes(&all, 1, td_strbuf_view(&r->step_stats));
+    if (r->record_costs && r->cost_graph.size) td_wire_put_bytes(&all, 2, td_strbuf_view(&r->cost_graph));
     if (r->metadata.size) td_strbuf_append(&all, td_strbuf_view(&r->metadata));
   }
   if (!all.size) {
@@ -109,6 +112,7 @@ static void drop_tensors(td_master_step *st) {
   td_named_tensors_release(&st->feeds);
   for (size_t i = 0; i < st->part_count; i++) {
     td_strbuf_deinit(&st->parts[i].run.step_stats);
+    td_strbuf_deinit(&st->parts[i].run.cost_graph);
     td_strbuf_deinit(&st->parts[i].run.metadata);
   }
   td_plan *p = st->view ? st->view->plan : NULL;
@@ -183,19 +187,36 @@ static td_status combine(td_master_step *st) {
   return s;
 }
 
-static void answer_all_done(td_master_step *st, td_status status) {
-  stop_timers(st);
-  if (st->status) { /* it may have come while the debugger's streams were closed */
-    td_status_free(status);
-    status = td_status_retain(st->status);
-  }
+/* Consumes `status`; nothing if the answer was given before. */
+static void finish(td_master_step *st, td_status status) {
   answer(st, status);
+  if (st->trace) td_step_trace_deinit(st->trace);
   drop_tensors(st);
   for (size_t i = 0; i < st->part_count; i++) {
     td_status_free(st->parts[i].status);
     st->parts[i].status = NULL;
   }
   clean_up(st);
+}
+
+static void transfers_fetched(td_master_step *st) {
+  finish(st, st->status ? td_status_retain(st->status) : TD_STATUS_OK);
+}
+
+/* A step that failed is answered at once, a traced one has its transfers fetched first. Consumes `status`. */
+static void answer_all_done(td_master_step *st, td_status status) {
+  stop_timers(st);
+  if (st->status) { /* it may have come while the debugger's streams were closed */
+    td_status_free(status);
+    status = td_status_retain(st->status);
+  }
+  if (!st->trace) {
+    finish(st, status);
+    return;
+  }
+  if (status) answer(st, status);
+  st->pending = 1; /* a cancel meanwhile must not come here again */
+  td_step_trace_end(st->trace, transfers_fetched);
 }
 
 static void all_done(td_master_step *st) {
@@ -213,6 +234,7 @@ static void cancel_parts(td_master_step *st) {
     td_worker *w = st->view->plan->partitions[i].worker;
     if (!part->is_done) w->ops->cancel_run_graph(w, &part->run);
   }
+  if (st->trace) td_step_trace_cancel(st->trace);
   if (--st->pending == 0) all_done(st);
 }
 
@@ -251,10 +273,20 @@ static void part_done(td_run_graph *r, td_status status) {
 
 /* ---- running ---- */
 
+/* Every build_cost_model-th run of a plan, counted from build_cost_model_after on (and backwards, as TensorFlow does).
+ */
+static bool records_costs(td_master_step *st) {
+  const Pb__GraphOptions *o = st->session->config.graph_options;
+  if (!o || o->build_cost_model <= 0) return false;
+  int64_t count = atomic_fetch_add_explicit(&st->view->plan->runs, 1, memory_order_relaxed) + 1;
+  return (int64_t)((uint64_t)count - (uint64_t)o->build_cost_model_after) % o->build_cost_model == 0;
+}
+
 /* Feeds and fetches live on this task's own partition. */
 static void lay_out_parts(td_master_step *st) {
   td_plan_view *v = st->view;
   td_plan *p = v->plan;
+  bool record_costs = records_costs(st);
   st->part_count = p->partition_count;
   st->parts = td_arena_array(&st->arena, td_step_part, p->partition_count + 1);
   for (size_t i = 0; i < p->partition_count; i++) {
@@ -265,6 +297,7 @@ static void lay_out_parts(td_master_step *st) {
         .graph_handle = td_str_of(p->partitions[i].graph_handle),
         .graph = p->partitions[i].graph,
         .step_id = st->id,
+        .record_costs = record_costs,
         .record_timeline = st->options.trace_level == 3,
         .record_partition_graphs = st->options.output_partition_graphs,
         .debug = st->debug ? st->debug->run : NULL,
@@ -282,18 +315,11 @@ static void lay_out_parts(td_master_step *st) {
   }
 }
 
-static void run(td_master_step *st) {
+/* The others first, so that they work while this task does; all but the last call may end the step only through
+ * `pending`, which counts them all. */
+static void start_parts(td_master_step *st) {
   td_plan *p = st->view->plan;
-  st->id = (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56);
-  lay_out_parts(st);
-  size_t n = st->pending = p->partition_count;
-  if (!n) {
-    end_early(st, TD_STATUS_OK);
-    return;
-  }
-  /* The others first, so that they work while this task does; all but the last call may end the step only through
-   * `pending`, which counts them all. */
-  st->pending++;
+  size_t n = p->partition_count;
   for (int own = 0; own < 2; own++)
     for (size_t i = 0; i < n; i++) {
       td_worker *w = p->partitions[i].worker;
@@ -305,6 +331,23 @@ static void run(td_master_step *st) {
       }
     }
   if (--st->pending == 0) all_done(st);
+}
+
+static void run(td_master_step *st) {
+  size_t n = st->view->plan->partition_count;
+  st->id = (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56);
+  lay_out_parts(st);
+  if (!n) {
+    end_early(st, TD_STATUS_OK);
+    return;
+  }
+  st->pending = n + 1;
+  if (st->options.trace_level == 3 && n > 1) {
+    st->trace = td_step_trace_create(st);
+    td_step_trace_begin(st->trace, start_parts);
+  } else {
+    start_parts(st);
+  }
 }
 
 static void start_with_plan(td_master_step *st) {

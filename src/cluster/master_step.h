@@ -34,6 +34,7 @@ struct td_master_step {
   int64_t id;
   td_step_part *parts;
   size_t part_count, pending;
+  struct td_step_trace *trace; /* of transfers; NULL: they are not asked for */
   td_tensor **results;
   td_status status; /* what ends the step, whatever its parts say (a timeout, a close) */
   bool is_cancelled, is_answered;

@@ -220,6 +220,7 @@ td_status td_run_callable_request_decode(td_str bytes, td_arena *arena, td_run_c
 
 static td_status exec_opts_field(void *arg, const td_wire_field *f) {
   td_run_graph_request *r = arg;
+  if (f->number == 1) r->record_costs = f->value;
   if (f->number == 3) r->record_timeline = f->value;
   if (f->number == 4) r->record_partition_graphs = f->value;
   return TD_STATUS_OK;

@@ -68,7 +68,8 @@ typedef struct td_run_graph_request {
   td_named_tensors sends;
   td_str *recv_keys;
   size_t recv_key_count;
-  bool record_timeline, record_partition_graphs, is_partial, store_errors_in_body, create_worker_session_called;
+  bool record_costs, record_timeline, record_partition_graphs, is_partial, store_errors_in_body,
+      create_worker_session_called;
 } td_run_graph_request;
 td_status td_run_graph_request_decode(td_str bytes, td_arena *arena, td_run_graph_request *out) TD_MUST_USE;
 
@@ -83,6 +84,8 @@ td_recv_tensor_receiver *td_recv_tensor_receiver_create(void);
 td_receiver *td_recv_tensor_receiver_base(td_recv_tensor_receiver *r);
 /* The whole message came: the tensor (one reference; NULL if dead). */
 td_status td_recv_tensor_receiver_take(td_recv_tensor_receiver *r, td_tensor **out, bool *is_dead) TD_MUST_USE;
+/* When the sender began to send, microseconds since the epoch by its clock; 0: it did not tell. */
+int64_t td_recv_tensor_receiver_sent_us(const td_recv_tensor_receiver *r);
 void td_recv_tensor_receiver_release(td_recv_tensor_receiver *r); /* the creator's hold; the call has its own */
 
 /* ---- statuses between servers ---- */

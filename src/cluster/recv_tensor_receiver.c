@@ -16,6 +16,7 @@ struct td_recv_tensor_receiver {
   enum { BETWEEN, IN_TENSOR } state;
   td_tensor_stream stream;
   bool is_dead, has_tensor;
+  int64_t sent_us;
   td_tensor *tensor;
 };
 
@@ -46,6 +47,7 @@ static td_status end_tensor(receiver *r) {
 static td_status begin_field(receiver *r, uint32_t number, td_wire_type type, uint64_t value) {
   if (type == TD_WIRE_VARINT) {
     if (number == 2) r->is_dead = value;
+    if (number == 3) r->sent_us = (int64_t)value;
     return TD_STATUS_OK;
   }
   if (value > INT32_MAX)
@@ -122,6 +124,8 @@ td_recv_tensor_receiver *td_recv_tensor_receiver_create(void) {
   atomic_init(&r->refs, 2);
   return r;
 }
+
+int64_t td_recv_tensor_receiver_sent_us(const receiver *r) { return r->sent_us; }
 
 td_status td_recv_tensor_receiver_take(receiver *r, td_tensor **out, bool *is_dead) {
   if (r->state == IN_TENSOR || r->skip || r->head_size)

@@ -10,8 +10,11 @@
 #include "cluster/devices.h"
 #include "cluster/messages.h"
 #include "cluster/peers.h"
+#include "cluster/transfer_log.h"
 #include "proto/message.h"
 #include "proto/wire.h"
+
+static const uint64_t LOGGING_NS = 10000000000u; /* a traced step waits for a peer's log no longer */
 
 enum { DIALECT_UNKNOWN = -1 };
 
@@ -137,6 +140,7 @@ static td_status take_results(td_run_graph *r, td_str reply) {
     if (f.number == 5 && f.type == TD_WIRE_VARINT) code = (int)f.value;
     if (f.number == 6 && f.type == TD_WIRE_BYTES) message = f.bytes;
     if (f.number == 2 && f.type == TD_WIRE_BYTES) td_strbuf_append(&r->step_stats, f.bytes);
+    if (f.number == 3 && f.type == TD_WIRE_BYTES) td_strbuf_append(&r->cost_graph, f.bytes);
     if (f.number == 4 && f.type == TD_WIRE_BYTES) td_wire_put_bytes(&r->metadata, 3, f.bytes);
     if (f.number == 1 && f.type == TD_WIRE_BYTES) {
       td_arena arena = {0};
@@ -182,8 +186,9 @@ static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
     td_rendezvous_key_format(&r->recv_keys[i], (td_frame_id){0}, false, &key);
     td_wire_put_bytes(&b, 4, td_strbuf_view(&key));
   }
-  if (r->record_timeline || r->record_partition_graphs) {
+  if (r->record_costs || r->record_timeline || r->record_partition_graphs) {
     td_strbuf opts = {0};
+    td_wire_put_uint(&opts, 1, r->record_costs);
     td_wire_put_uint(&opts, 3, r->record_timeline);
     td_wire_put_uint(&opts, 4, r->record_partition_graphs);
     td_wire_put_bytes(&b, 5, td_strbuf_view(&opts));
@@ -274,11 +279,65 @@ static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *)
   td_client_call_release(td_channel_call(ch, &options, &message));
 }
 
+/* ---- Logging ---- */
+
+/* Takes the StepStats out of LoggingResponse{step{step_id, step_stats}}. */
+static void logging_done(void *arg, td_status status, td_str reply, td_str details) {
+  td_logging *l = arg;
+  td_wire w = td_wire_of(reply);
+  td_wire_field f, g;
+  bool bad = false;
+  while (!status && td_wire_next(&w, &f, &bad)) {
+    if (f.number != 1 || f.type != TD_WIRE_BYTES) continue;
+    td_wire step = td_wire_of(f.bytes);
+    int64_t id = 0;
+    td_str stats = {0};
+    while (td_wire_next(&step, &g, &bad)) {
+      if (g.number == 1 && g.type == TD_WIRE_VARINT) id = (int64_t)g.value;
+      if (g.number == 2 && g.type == TD_WIRE_BYTES) stats = g.bytes;
+    }
+    if (!bad && id == l->fetch_step) td_strbuf_append(&l->step_stats, stats);
+  }
+  td_status_free(status);
+  l->done(l);
+}
+
+static void logging(td_worker *base, td_logging *l) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_status s = channel(w, &ch);
+  if (s) {
+    td_status_free(s);
+    l->done(l);
+    return;
+  }
+  td_strbuf b = {0}, ids = {0};
+  td_wire_put_uint(&b, 1, l->enable);
+  if (l->fetch_step) {
+    td_wire_put_varint(&ids, (uint64_t)l->fetch_step);
+    td_wire_put_bytes(&b, 3, td_strbuf_view(&ids));
+  }
+  td_wire_put_uint(&b, 4, l->disable);
+  td_payload message = {0};
+  td_payload_copy(&message, b.data, b.size);
+  td_strbuf_deinit(&b);
+  td_strbuf_deinit(&ids);
+  td_call_options options = {
+      .path = "/tensorflow.WorkerService/Logging",
+      .deadline_ns = td_now_ns() + LOGGING_NS,
+      .wait_for_ready = false,
+      .done = logging_done,
+      .arg = l,
+  };
+  l->handle = td_channel_call(ch, &options, &message);
+}
+
 /* ---- RecvTensor ---- */
 
 typedef struct recv_call {
   td_recv *request;
   td_recv_tensor_receiver *receiver;
+  td_transfer *transfer; /* NULL: transfers are not logged */
 } recv_call;
 
 static void recv_done(void *arg, td_status status, td_str reply, td_str details) {
@@ -288,6 +347,7 @@ static void recv_done(void *arg, td_status status, td_str reply, td_str details)
   bool dead = false;
   status = td_status_from_call(status, details);
   if (!status) status = td_recv_tensor_receiver_take(c->receiver, &t, &dead);
+  td_transfer_end(c->transfer, !status, td_recv_tensor_receiver_sent_us(c->receiver), t ? t->size : 0);
   td_recv_tensor_receiver_release(c->receiver);
   td_free(c);
   request->done(request, status, t, dead);
@@ -297,6 +357,7 @@ static td_client_call *start_recv(remote_worker *w, td_channel *ch, int64_t step
   recv_call *c = td_new(recv_call);
   c->request = request;
   c->receiver = td_recv_tensor_receiver_create();
+  c->transfer = td_transfer_begin(w->task->transfers, step_id, key);
   td_strbuf b = {0};
   td_wire_put_uint(&b, 1, (uint64_t)step_id);
   td_wire_put_bytes(&b, 2, key);
@@ -399,6 +460,7 @@ static const td_worker_ops ops = {
     .run_graph = run_graph,
     .cancel_run_graph = cancel_run_graph,
     .cleanup_graph = cleanup_graph,
+    .logging = logging,
     .recv_tensor = recv_tensor,
     .dialect = dialect_of,
 };

@@ -15,6 +15,7 @@
 #include "cluster/services.h"
 #include "cluster/status_service.h"
 #include "cluster/step_table.h"
+#include "cluster/transfer_log.h"
 #include "cluster/worker_session.h"
 #include "debug/debugger.h"
 #include "proto/message.h"
@@ -146,6 +147,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->master_ids = td_request_ids_create(MASTER_IDS);
   t->peers = td_peers_create(t, t->cluster, t->name);
   t->steps = td_step_table_create(t);
+  t->transfers = td_transfer_log_create();
   t->sessions = td_worker_sessions_create(t);
   t->master = td_master_create(t);
   return TD_STATUS_OK;
@@ -193,6 +195,7 @@ void td_server_destroy(td_server *s) {
   td_pool_destroy(t->pool);
   td_control_destroy(t->control);
   td_master_destroy(t->master);
+  td_transfer_log_destroy(t->transfers);
   td_request_ids_destroy(t->worker_ids);
   td_request_ids_destroy(t->master_ids);
   for (int i = 0; i < t->device_count; i++) td_device_release(t->devices[i]);

@@ -14,6 +14,7 @@ typedef struct td_debugger td_debugger;
 typedef struct td_master td_master;
 typedef struct td_peers td_peers;
 typedef struct td_step_table td_step_table;
+typedef struct td_transfer_log td_transfer_log;
 typedef struct td_worker_sessions td_worker_sessions;
 
 /* All immutable once the server accepts; what is pointed to guards itself. */
@@ -34,6 +35,7 @@ typedef struct td_task {
   td_debugger *debugger;
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;
+  td_transfer_log *transfers;
   td_worker_sessions *sessions;
   td_request_ids *worker_ids, *master_ids;
   td_master *master;

@@ -27,10 +27,10 @@ struct td_run_graph {
   const td_rendezvous_key *recv_keys; /* fetches: taken from it afterwards */
   td_tensor **recvs;                  /* out: one reference each, on success */
   int recv_count;
-  bool record_timeline, record_partition_graphs;
+  bool record_costs, record_timeline, record_partition_graphs;
   td_debug_run *debug; /* of this task's own master: where a watched graph publishes; NULL: a run of its own */
-  /* out, encoded, the caller frees them: a StepStats; fields of RunMetadata (partition graphs) */
-  td_strbuf step_stats, metadata;
+  /* out, encoded, the caller frees them: a StepStats; a CostGraphDef; fields of RunMetadata (partition graphs) */
+  td_strbuf step_stats, cost_graph, metadata;
   /* Exactly once; any thread; no lock held. */
   void (*done)(td_run_graph *r, td_status status);
   void *impl; /* the worker's */
@@ -61,12 +61,26 @@ struct td_worker_call {
   void *impl;             /* the worker's */
 };
 
+/* A Logging call. The caller owns it until done(). */
+typedef struct td_logging td_logging;
+struct td_logging {
+  bool enable, disable; /* the log of transfers */
+  int64_t fetch_step;   /* 0: none */
+  td_strbuf step_stats; /* out: what was logged of fetch_step, an encoded StepStats; the caller frees it */
+  /* Exactly once, on the loop that called, possibly before logging() returns. Errors are dropped: without its
+   * transfers a timeline is still one. */
+  void (*done)(td_logging *l);
+  void *arg;              /* the caller's */
+  td_client_call *handle; /* out, of a call to a peer: as in td_worker_call */
+};
+
 typedef struct td_worker_ops {
   void (*call)(td_worker *w, td_worker_call *call);
   void (*run_graph)(td_worker *w, td_run_graph *r);        /* these two: on one loop thread, the step's */
   void (*cancel_run_graph)(td_worker *w, td_run_graph *r); /* before done() only */
   /* Forgets the step; nobody waits for the reply but `done` (may be NULL). */
   void (*cleanup_graph)(td_worker *w, int64_t step_id, void (*done)(void *arg), void *arg);
+  void (*logging)(td_worker *w, td_logging *l); /* on a loop thread */
   /* Asks a peer for a tensor of a step; request->done as in framework/rendezvous.h, possibly before this returns. The
    * result is for td_client_call_cancel() and must be released (rpc/rpc.h). Only of peers. */
   td_client_call *(*recv_tensor)(td_worker *w, int64_t step_id, const td_rendezvous_key *key, td_frame_id frame,

@@ -6,6 +6,7 @@
 #include "cluster/remote_rendezvous.h"
 #include "cluster/services.h"
 #include "cluster/step_table.h"
+#include "cluster/transfer_log.h"
 #include "graph/import.h"
 #include "proto/message.h"
 #include "proto/wire.h"
@@ -63,7 +64,7 @@ static td_status register_graph(td_request *r, td_registered_graph **out) {
   TD_TRY_GOTO(td_graph_import(request->graph_def ? request->graph_def : &empty, NULL,
                               &(td_import_options){.is_partition = true}, &graph));
   td_graph_debug debug = {.watches = request->debug_options, .gave_up = &r->gave_up};
-  TD_TRY_GOTO(td_graph_mgr_register(session, graph, &debug, out));
+  TD_TRY_GOTO(td_graph_mgr_register(session, graph, request->graph_options, &debug, out));
 cleanup:
   td_graph_release(graph);
   td_worker_session_release(session);
@@ -119,7 +120,7 @@ static void reply_run_graph(graph_request *g, td_status status) {
   td_strbuf head = {0};
   if (!status) {
     if (g->run.step_stats.size) td_wire_put_bytes(&head, 2, td_strbuf_view(&g->run.step_stats));
-    td_wire_put_bytes(&head, 3, (td_str){"", 0}); /* cost_graph: present, empty */
+    td_wire_put_bytes(&head, 3, td_strbuf_view(&g->run.cost_graph)); /* present even when empty */
     /* what a run leaves as RunMetadata.partition_graphs (3) is field 4 here */
     td_wire w = td_wire_of(td_strbuf_view(&g->run.metadata));
     td_wire_field f;
@@ -128,6 +129,7 @@ static void reply_run_graph(graph_request *g, td_status status) {
   }
   td_strbuf_deinit(&g->run.metadata);
   td_strbuf_deinit(&g->run.step_stats);
+  td_strbuf_deinit(&g->run.cost_graph);
   if (status && g->in.store_errors_in_body) {
     char *text = td_status_marked_message(status);
     td_wire_put_uint(&head, 5, (uint64_t)td_status_code(status));
@@ -209,6 +211,7 @@ static td_status prepare_run_graph(graph_request *g, td_str bytes) {
   TD_TRY(td_worker_sessions_find(g->task->sessions, g->in.session, !g->in.create_worker_session_called, &g->session));
   TD_TRY(td_graph_mgr_find(g->session, g->in.graph_handle, &g->run.graph));
   g->run.step_id = g->in.step_id;
+  g->run.record_costs = g->in.record_costs;
   g->run.record_timeline = g->in.record_timeline;
   g->run.record_partition_graphs = g->in.record_partition_graphs;
   g->run.done = graph_request_done;
@@ -241,6 +244,7 @@ static void cleanup_graph(void *service, td_call *call, td_str request) {
     return;
   }
   td_step_table_cleanup(task->steps, id);
+  td_transfer_log_forget(task->transfers, id);
   td_payload empty = {0};
   td_call_reply(call, &empty);
 }
@@ -360,6 +364,52 @@ static void recv_tensor(void *service, td_call *call, td_str request) {
   td_rendezvous_recv(td_step_rendezvous_local(entry->rendezvous), &key, frame, &r->recv);
 }
 
+/* ---- Logging ---- */
+
+/* LabeledStepStats{step_id, step_stats} as a field of the reply. */
+static void put_logged_step(td_task *task, int64_t id, td_strbuf *reply) {
+  td_strbuf stats = {0}, step = {0};
+  if (td_transfer_log_take(task->transfers, id, &stats)) {
+    td_wire_put_uint(&step, 1, (uint64_t)id);
+    td_wire_put_bytes(&step, 2, td_strbuf_view(&stats));
+    td_wire_put_bytes(reply, 1, td_strbuf_view(&step));
+  }
+  td_strbuf_deinit(&stats);
+  td_strbuf_deinit(&step);
+}
+
+static void logging(void *service, td_call *call, td_str request) {
+  td_task *task = service;
+  td_wire w = td_wire_of(request);
+  td_wire_field f;
+  bool bad = false, enable = false, disable = false, clear = false, fetches = false;
+  td_strbuf reply = {0};
+  while (td_wire_next(&w, &f, &bad)) {
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) enable = f.value;
+    if (f.number == 2 && f.type == TD_WIRE_VARINT) clear = f.value;
+    if (f.number == 4 && f.type == TD_WIRE_VARINT) disable = f.value;
+    if (f.number != 3) continue;
+    td_wire ids = td_wire_of(f.bytes);
+    uint64_t id = f.value;
+    fetches = true;
+    if (f.type == TD_WIRE_VARINT) put_logged_step(task, (int64_t)id, &reply);
+    while (f.type == TD_WIRE_BYTES && td_wire_read_varint(&ids, &id)) put_logged_step(task, (int64_t)id, &reply);
+  }
+  if (bad) {
+    td_strbuf_deinit(&reply);
+    td_call_fail_peer(call, td_invalid_argument("malformed LoggingRequest"));
+    return;
+  }
+  if (enable) td_transfer_log_set(task->transfers, true);
+  /* masters before there was a field for it turn it off by not turning it on */
+  if (disable || (!enable && !fetches)) td_transfer_log_set(task->transfers, false);
+  if (clear) td_transfer_log_clear(task->transfers);
+  td_payload message = {0};
+  size_t size = reply.size;
+  td_payload_take(&message, td_strbuf_take(&reply), size);
+  td_call_reply(call, &message);
+}
+
 /* ---- the rest ---- */
 
 static void empty_reply(void *service, td_call *call, td_str request) {
@@ -388,7 +438,7 @@ const td_method td_worker_service_methods[] = {
     {.path = WORKER("CleanupAll"), .handle = cleanup_all},
     {.path = WORKER("RecvTensor"), .handle = recv_tensor},
     {.path = WORKER("MarkRecvFinished"), .handle = empty_reply},
-    {.path = WORKER("Logging"), .handle = empty_reply},
+    {.path = WORKER("Logging"), .handle = logging},
     {.path = WORKER("Tracing"), .handle = tracing},
     {.path = WORKER("RecvBuf"), .handle = unimplemented},
     {.path = WORKER("CompleteGroup"), .handle = unimplemented},
