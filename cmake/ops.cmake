@@ -30,7 +30,14 @@ set_source_files_properties(src/ops/rows.c src/ops/training_rules.c src/ops/rand
 
 set_source_files_properties(src/ops/move.c PROPERTIES COMPILE_OPTIONS -O3)
 
-td_room(ops LINK td_framework td_checkpoint EXTRA ${loops_extra})
+# Datasets and iterators: a room within the room.
+file(GLOB data_sources CONFIGURE_DEPENDS src/ops/data/*.c)
+set(data_tests ${data_sources})
+list(FILTER data_sources EXCLUDE REGEX "_(test|fuzz)\\.c$")
+list(FILTER data_tests INCLUDE REGEX "_test\\.c$")
+
+td_room(ops LINK td_framework td_checkpoint EXTRA ${loops_extra} ${data_sources})
+td_room_tests(ops "${data_tests}" "")
 target_link_libraries(td_ops PUBLIC pcre2-8) # RegexFullMatch
 
 include(cmake/heavy.cmake)

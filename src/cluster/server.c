@@ -185,6 +185,7 @@ void td_server_destroy(td_server *s) {
   if (t->control) td_control_stop(t->control);
   if (s->rpc) td_rpc_server_destroy(s->rpc);
   td_step_table_destroy(t->steps);
+  if (t->sessions) td_worker_sessions_stop(t->sessions); /* iterators that work ahead do so on the pool */
   if (t->pool) td_pool_stop(t->pool);
   td_worker_sessions_destroy(t->sessions);
   td_peers_release(t->peers);

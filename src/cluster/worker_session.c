@@ -28,7 +28,10 @@ static void own_devices(td_worker_session *s, const char *job, int index, bool i
     name.task = index;
     s->devices[i] = td_device_create(&name, task->devices[i]->incarnation, resources);
   }
-  td_resource_mgr_release(resources);
+  if (isolated)
+    s->own_resources = resources;
+  else
+    td_resource_mgr_release(resources);
 }
 
 /* Takes `peers`. */
@@ -85,6 +88,8 @@ void td_worker_session_release(td_worker_session *s) {
   if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
   td_map_deinit(&s->graphs);
   td_kernel_cache_destroy(s->kernels);
+  if (s->own_resources) td_resource_mgr_clear(s->own_resources);
+  td_resource_mgr_release(s->own_resources);
   for (int i = 0; i < s->device_count; i++) td_device_release(s->devices[i]);
   td_free(s->devices);
   td_peers_release(s->peers);
@@ -100,6 +105,15 @@ td_worker_sessions *td_worker_sessions_create(td_task *task) {
   pthread_rwlock_init(&m->lock, NULL);
   m->shared = create_session(task, "", td_peers_retain(task->peers), task->self->job, task->self->index, false, false);
   return m;
+}
+
+void td_worker_sessions_stop(td_worker_sessions *m) {
+  void *v;
+  pthread_rwlock_rdlock(&m->lock);
+  for (size_t i = 0; td_map_next(&m->sessions, &i, NULL, &v);)
+    if (((td_worker_session *)v)->own_resources) td_resource_mgr_clear(((td_worker_session *)v)->own_resources);
+  pthread_rwlock_unlock(&m->lock);
+  td_resource_mgr_clear(m->task->resources);
 }
 
 void td_worker_sessions_destroy(td_worker_sessions *m) {

@@ -19,6 +19,7 @@ typedef struct td_worker_session {
   td_peers *peers;     /* names this task as the session knows it */
   td_device **devices; /* own ones if isolated or renamed, else the task's; one reference each */
   int device_count;
+  td_resource_mgr *own_resources; /* of isolated devices; cleared at the end */
   td_kernel_cache *kernels;
   char *master_task; /* 2.x masters say who they are; "" otherwise */
   int64_t master_incarnation;
@@ -32,6 +33,8 @@ typedef struct td_worker_session {
 } td_worker_session;
 
 td_worker_sessions *td_worker_sessions_create(td_task *task);
+/* Drops all resources, so that nothing works on; before the pool ends. */
+void td_worker_sessions_stop(td_worker_sessions *m);
 void td_worker_sessions_destroy(td_worker_sessions *m);
 
 /* CreateWorkerSession. INVALID_ARGUMENT "Session must be non-empty."; an existing handle is left as it is. */

@@ -23,6 +23,9 @@ typedef struct td_function_runtime_ops {
                            td_function_handle *out);
   /* Runs it as a nested program; never blocks. */
   void (*run)(td_function_runtime *r, td_function_call *call);
+  /* For who calls functions after the graph's end (datasets): the runtime lives on until released. */
+  void (*retain)(td_function_runtime *r);
+  void (*release)(td_function_runtime *r);
 } td_function_runtime_ops;
 
 struct td_function_runtime {

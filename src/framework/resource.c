@@ -197,6 +197,8 @@ void td_resource_mgr_cleanup(td_resource_mgr *m, td_str container) {
   clear(m, &container);
 }
 
+void td_resource_mgr_clear(td_resource_mgr *m) { clear(m, NULL); }
+
 void td_resource_mgr_release(td_resource_mgr *m) {
   /* acq_rel: the last owner sees every change before it frees */
   if (!m || atomic_fetch_sub_explicit(&m->refs, 1, memory_order_acq_rel) != 1) return;

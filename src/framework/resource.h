@@ -33,6 +33,8 @@ typedef struct td_resource_mgr td_resource_mgr;
 td_resource_mgr *td_resource_mgr_create(td_str default_container);
 td_resource_mgr *td_resource_mgr_retain(td_resource_mgr *m);
 void td_resource_mgr_release(td_resource_mgr *m);
+/* Drops everything. For the owner at the end: resources may hold, by ways of their own, the device that has `m`. */
+void td_resource_mgr_clear(td_resource_mgr *m);
 td_str td_resource_mgr_default_container(const td_resource_mgr *m);
 
 /* All hand out one reference. NOT_FOUND in TensorFlow's words: "Container <c> does not exist. (Could not find

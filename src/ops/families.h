@@ -21,12 +21,17 @@
   X(control_flow)      \
   X(conv)              \
   X(count_up_to)       \
+  X(data_map)          \
+  X(data_select)       \
+  X(data_sources)      \
+  X(data_wrap)         \
   X(debug)             \
   X(depthwise)         \
   X(diag)              \
   X(function_args)     \
   X(functional)        \
   X(gather)            \
+  X(iterator_ops)      \
   X(logging)           \
   X(lookup)            \
   X(lrn)               \
@@ -34,6 +39,8 @@
   X(matmul)            \
   X(max_pool)          \
   X(mutex)             \
+  X(one_shot)          \
+  X(optional)          \
   X(pad)               \
   X(queue)             \
   X(random)            \

@@ -30,6 +30,7 @@ enum { NEW, COMPILING, READY, FAILED };
 
 typedef struct runtime {
   td_function_runtime base;
+  atomic_uint refs;
   td_library *library;
   char *session;
   pthread_mutex_t compile_lock; /* recursive: compiling a function instantiates those it calls */
@@ -226,9 +227,15 @@ static void run(td_function_runtime *base, td_function_call *call) {
   td_executor_run(i->program, &o);
 }
 
+static void retain(td_function_runtime *base) {
+  atomic_fetch_add_explicit(&((runtime *)base)->refs, 1, memory_order_relaxed);
+}
+
 td_function_runtime *td_function_runtime_create(td_library *library, td_str session) {
-  static const td_function_runtime_ops ops = {.instantiate = instantiate, .run = run};
+  static const td_function_runtime_ops ops = {
+      .instantiate = instantiate, .run = run, .retain = retain, .release = td_function_runtime_destroy};
   runtime *r = td_new(runtime);
+  atomic_init(&r->refs, 1);
   r->base.ops = &ops;
   r->library = library ? td_library_retain(library) : td_library_create();
   r->session = td_strndup(session.data ? session.data : "", session.size);
@@ -243,7 +250,8 @@ td_function_runtime *td_function_runtime_create(td_library *library, td_str sess
 
 void td_function_runtime_destroy(td_function_runtime *base) {
   runtime *r = (runtime *)base;
-  if (!r) return;
+  /* acq_rel: the last owner sees every use before it frees */
+  if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
   for (size_t i = 0; i < r->count; i++) instance_free(r->instances[i]);
   td_free(r->instances);
   td_map_deinit(&r->by_key);

@@ -12,7 +12,7 @@
 #include "graph/graph.h"
 
 /* For kernels of graphs with this library. `library` is retained. Thread-safe; must outlive the programs and runs
- * that use it. */
+ * that use it. One reference, which td_function_runtime_destroy() drops; datasets hold others. */
 td_function_runtime *td_function_runtime_create(td_library *library, td_str session);
 void td_function_runtime_destroy(td_function_runtime *r);
 
