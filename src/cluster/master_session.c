@@ -8,7 +8,10 @@
 #include "base/random.h"
 #include "cluster/master_step.h"
 #include "graph/import.h"
+#include "graph/lower.h"
 #include "graph/place.h"
+
+enum { MAX_INLINED_NODES = 200000 };
 
 td_master_session *td_master_session_retain(td_master_session *s) {
   atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
@@ -147,6 +150,14 @@ static void close_worker_sessions(td_master_session *s, uint64_t deadline_ns) {
 
 /* ---- graph ---- */
 
+/* Nodes from `first` on: what functions do is placed where it has to run. */
+static td_status lower(td_master_session *s, td_graph *g, size_t first) {
+  const Pb__GraphOptions *o = s->config.graph_options;
+  td_lower_options options = {.inline_all = o && o->optimizer_options && o->optimizer_options->do_function_inlining,
+                              .max_nodes = MAX_INLINED_NODES + 4 * g->node_count};
+  return td_graph_lower(g, first, &options);
+}
+
 /* Every node that may move is placed again. */
 static td_status place(td_master_session *s, td_graph *g) {
   td_arena arena = {0};
@@ -197,6 +208,7 @@ static td_status create(td_master_session *s, const Pb__CreateSessionRequest *re
   TD_TRY(td_discover_devices(s->task, s->peers, s->config.device_filters, s->config.device_filter_count, gave_up,
                              &s->arena, &s->devices));
   TD_TRY(take_client_device(s));
+  TD_TRY(lower(s, s->graph, 0));
   TD_TRY(place(s, s->graph));
   td_status status = open_worker_sessions(s, gave_up);
   if (status) close_worker_sessions(s, td_now_ns() + TD_CLOSE_NS);
@@ -270,6 +282,10 @@ static td_status extend(td_master_session *s, td_arena *arena, const Pb__ExtendS
   td_arena scratch = {0};
   undo u = remember(g, &scratch);
   td_status status = td_graph_extend(g, request->graph_def ? request->graph_def : &empty, arena);
+  if (!status) {
+    status = lower(s, g, u.node_count);
+    if (status) put_back(g, &u);
+  }
   if (!status) {
     for (size_t i = 0; i < u.node_count; i++)
       if (!g->nodes[i]->is_removed && !(g->nodes[i]->op->flags & TD_OP_STATEFUL)) g->nodes[i]->device = (td_str){0};

@@ -23,6 +23,9 @@ td_status td_function_body_create(td_library *library, const Pb__FunctionDef *f,
 td_status td_function_body_add_end(td_graph *g, const char *op, td_str name, int type, int64_t index,
                                    td_node **out) TD_MUST_USE;
 
+/* Inlines what the body calls and lowers its control flow (graph/lower.h), then prunes. */
+td_status td_function_body_lower(td_function_body *body, td_str function) TD_MUST_USE;
+
 /* Removes what neither results, `controls` nor nodes with state need. */
 void td_function_body_prune(td_function_body *body);
 

@@ -12,8 +12,10 @@ bool td_tensor_name_parse(td_str text, td_str *out_node, int *out_index) {
 }
 
 typedef struct feed {
-  td_node *node; /* of the base graph */
+  td_node *node; /* of the base graph: whose output is fed */
   int slot;
+  const td_node *named; /* as the client calls it */
+  int named_slot;
   int next; /* feed of the same node; -1: none */
   bool is_used, takes_control;
   td_node *recv; /* in the new graph */
@@ -65,6 +67,14 @@ static bool is_placeholder(const td_node *n) {
   return td_str_is(n->def.op, "Placeholder") || td_str_is(n->def.op, "PlaceholderV2");
 }
 
+/* The consumers of a lowered node read what its IdentityN reads. */
+static void find_value(td_node **n, int *slot) {
+  if (!(*n)->is_lowered || *slot >= (*n)->input_count) return;
+  const td_edge *e = (*n)->in[*slot];
+  *n = e->src;
+  *slot = e->src_slot;
+}
+
 static td_status resolve_feeds(pruner *p) {
   for (size_t i = 0; i < p->o->feed_count; i++) {
     td_str name = p->o->feeds[i], node;
@@ -74,6 +84,9 @@ static td_status resolve_feeds(pruner *p) {
     if (f->slot >= f->node->output_count)
       return td_invalid_argument("FeedInputs: %.*s should have output index < %d", TD_STR_ARG(name),
                                  f->node->output_count);
+    f->named = f->node;
+    f->named_slot = f->slot;
+    find_value(&f->node, &f->slot);
     if (find_feed(p, f->node, f->slot))
       return td_invalid_argument("Endpoint \"%.*s\" fed more than once.", TD_STR_ARG(name));
     f->takes_control = p->feed_of[f->node->id] < 0 && is_placeholder(f->node);
@@ -103,7 +116,10 @@ static td_status resolve_fetches(pruner *p) {
       status = td_invalid_argument("FetchOutputs %.*s: output index too large, must be < %d", TD_STR_ARG(name),
                                    f->node->output_count);
     } else {
-      f->fed = find_feed(p, f->node, f->slot);
+      td_node *value = f->node;
+      int slot = f->slot;
+      find_value(&value, &slot);
+      f->fed = find_feed(p, value, slot);
       p->fetch_count++;
     }
   }
@@ -204,7 +220,7 @@ static td_status build(pruner *p) {
     if (p->is_kept[i]) p->copy_of[i] = td_graph_clone_node(g, base->nodes[i]);
   for (size_t i = 0; i < p->o->feed_count; i++) {
     feed *f = &p->feeds[i];
-    if (f->is_used) TD_TRY(add_endpoint(p, "recv", "_Recv", p->o->feeds[i], f->node, f->slot, &f->recv));
+    if (f->is_used) TD_TRY(add_endpoint(p, "recv", "_Recv", p->o->feeds[i], f->named, f->named_slot, &f->recv));
   }
   for (size_t i = 0; i < base->node_count; i++) {
     td_node *dst = p->copy_of[i];

@@ -115,7 +115,8 @@ static td_status compile(runtime *r, instance *i) {
   else
     TD_TRY(td_gradient_body_create(r->library, i->call, &body));
   td_program_options o = {.device = i->device, .functions = &r->base, .session = td_str_of(r->session)};
-  td_status s = td_program_create_for(body.graph, &o, td_str_of(i->call->name), &i->program);
+  td_status s = td_function_body_lower(&body, i->def ? td_str_of(i->call->name) : (td_str){0});
+  if (!s) s = td_program_create_for(body.graph, &o, td_str_of(i->call->name), &i->program);
   td_graph_release(body.graph);
   return s;
 }
