@@ -128,6 +128,7 @@ td_status td_graph_build_node(td_graph *g, const td_new_node *spec, td_node **ou
   TD_TRY(td_node_validate(&def, op, true));
   TD_TRY(td_graph_add_node(g, &def, op, &n));
   n->original = spec->original;
+  n->is_made = true;
   td_status s = connect(g, spec, n);
   if (s) {
     td_graph_remove_node(g, n);

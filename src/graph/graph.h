@@ -54,6 +54,7 @@ struct td_node {
   td_str device;                         /* assigned full name; empty before placement */
   td_str original;                       /* the user's node that this one was made for; empty: itself */
   bool is_removed;
+  bool is_made;    /* by lowering: no client knows its name */
   bool is_lowered; /* an IdentityN of the values that replaced this node's outputs: graph/lower.h */
 };
 

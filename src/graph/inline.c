@@ -126,6 +126,7 @@ static td_status copy_nodes(inliner *in) {
     td_node n = *from->nodes[i];
     if (n.is_removed || is_end(&n)) continue;
     n.original = original_of(&n);
+    n.is_made = true;
     n.def.device = device_of(in, from->nodes[i]);
     td_str name = with_prefix(in, n.def.name);
     n.def.name = td_graph_find(in->g, name) ? td_graph_new_name(in->g, name) : name;
@@ -226,7 +227,7 @@ static td_status run(inliner *in) {
   copy_edges(in);
   TD_TRY(add_results(in));
   TD_TRY(add_after(in));
-  return td_lower_replace(in->g, in->call, in->results, in->after, in->o->is_named);
+  return td_lower_replace(in->g, in->call, in->results, in->after);
 }
 
 td_status td_graph_inline_call(td_graph *g, td_node *call, td_function_body *body, const td_inline_options *options) {

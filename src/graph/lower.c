@@ -112,11 +112,12 @@ static td_status add_substitute(td_graph *g, const td_node *n, const td_output *
   spec.input_count = (size_t)n->output_count;
   TD_TRY(td_graph_build_node(g, &spec, &substitute));
   substitute->is_lowered = true;
+  substitute->is_made = false;
   td_graph_add_control_edge(g, done, substitute);
   return TD_STATUS_OK;
 }
 
-td_status td_lower_replace(td_graph *g, td_node *n, const td_output *values, td_node *done, bool is_named) {
+td_status td_lower_replace(td_graph *g, td_node *n, const td_output *values, td_node *done) {
   while (n->out_edges) {
     td_edge e = *n->out_edges;
     td_graph_remove_edge(g, n->out_edges);
@@ -126,7 +127,7 @@ td_status td_lower_replace(td_graph *g, td_node *n, const td_output *values, td_
       td_graph_add_edge(g, values[e.src_slot].node, values[e.src_slot].slot, e.dst, e.dst_slot);
   }
   td_graph_remove_node(g, n);
-  return is_named ? add_substitute(g, n, values, done) : TD_STATUS_OK;
+  return n->is_made ? TD_STATUS_OK : add_substitute(g, n, values, done);
 }
 
 /* ---- calls ---- */
@@ -172,12 +173,12 @@ static bool may_inline(const lowerer *l, const td_node *n, const Pb__FunctionDef
 }
 
 static td_status inline_call(lowerer *l, td_node *n) {
-  bool is_partitioned, is_made = is_marked(n, "_lower_as_multi_device_function");
+  bool is_partitioned, is_marked_call = is_marked(n, "_lower_as_multi_device_function");
   Pb__NameAttrList *function;
   td_function_body body;
   td_str executor = {0};
   if (!called_function(l, n, &is_partitioned, &function)) return TD_STATUS_OK;
-  if (!is_partitioned && !is_made && !l->o->inline_all) return TD_STATUS_OK;
+  if (!is_partitioned && !is_marked_call && !l->o->inline_all) return TD_STATUS_OK;
   const Pb__FunctionDef *f = td_library_find(l->g->library, td_str_of(function->name));
   if (is_partitioned) td_status_free(td_attr_str(&n->def, "executor_type", &executor));
   if (executor.size || !may_inline(l, n, f)) return TD_STATUS_OK;
@@ -193,8 +194,8 @@ static td_status inline_call(lowerer *l, td_node *n) {
   const scope *outer = scope_at(l, n);
   scope *inner = td_arena_new(&l->scratch, scope);
   *inner = (scope){outer, td_str_of(f->signature->name), outer ? outer->depth + 1 : 1};
-  td_inline_options o = {
-      .is_multi_device = is_partitioned || is_made, .is_named = !is_made, .has_effects = is_partitioned && !is_made};
+  td_inline_options o = {.is_multi_device = is_partitioned || is_marked_call,
+                         .has_effects = is_partitioned && !is_marked_call};
   s = td_graph_inline_call(l->g, n, &body, &o);
   enter_scope(l, inner);
   return s;
@@ -217,7 +218,7 @@ static td_status lower_node(lowerer *l, td_node *n) {
   if (n->is_removed || n->is_lowered || has_text(n, "_tpu_replicate") || has_text(n, "_xla_compile_id"))
     return TD_STATUS_OK;
   return is_marked(n, "_lower_using_switch_merge") && l->g->node_count <= l->o->max_nodes ? lower_control_flow(l, n)
-                                                                                    : inline_call(l, n);
+                                                                                          : inline_call(l, n);
 }
 
 td_status td_graph_lower(td_graph *g, size_t first, const td_lower_options *options) {

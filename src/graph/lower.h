@@ -10,7 +10,7 @@
 #include "graph/graph.h"
 
 typedef struct td_lower_options {
-  bool inline_all; /* optimizer_options.do_function_inlining: calls by a function's name too, on the call's device */
+  bool inline_all;  /* optimizer_options.do_function_inlining: calls by a function's name too, on the call's device */
   td_str function;  /* whose body the graph is, so that it is not inlined into itself; empty: none */
   size_t max_nodes; /* calls that would be inlined into a graph of more nodes stay calls */
 } td_lower_options;

@@ -124,7 +124,7 @@ static td_status lower(branches *b) {
   TD_TRY(add_calls(b));
   TD_TRY(add_outputs(b));
   TD_TRY(add_executed(b, &executed));
-  return td_lower_replace(b->g, b->n, b->outputs, executed, true);
+  return td_lower_replace(b->g, b->n, b->outputs, executed);
 }
 
 td_status td_lower_branches(td_graph *g, td_node *n, bool *did) {

@@ -9,7 +9,6 @@ typedef struct td_inline_options {
   /* Body nodes keep their device specifications, completed by the call's, and have no more effects than the control
    * outputs say; else all run on the call's device. */
   bool is_multi_device;
-  bool is_named;    /* the call's name must stay in the graph */
   bool has_effects; /* outputs are there only when everything with state in the body has run, as with a call */
 } td_inline_options;
 
@@ -28,8 +27,8 @@ td_status td_lower_add_call(td_graph *g, td_node *n, const char *part, const Pb_
 td_status td_lower_add(td_graph *g, td_node *n, const char *part, const char *op, const td_output *inputs,
                        size_t input_count, const td_attr *attrs, size_t attr_count, td_node **out) TD_MUST_USE;
 /* Gives the consumers of n's outputs these values instead, those that wait for `n` wait for `done`; then puts an
- * IdentityN of `values`, or a NoOp, in the place of `n`. */
-td_status td_lower_replace(td_graph *g, td_node *n, const td_output *values, td_node *done, bool is_named) TD_MUST_USE;
+ * IdentityN of `values`, or a NoOp, in the place of `n` if a client may know its name. */
+td_status td_lower_replace(td_graph *g, td_node *n, const td_output *values, td_node *done) TD_MUST_USE;
 
 /* Replace an If or Case, and a While. *did is false when it cannot be lowered: then nothing has changed. */
 td_status td_lower_branches(td_graph *g, td_node *n, bool *did) TD_MUST_USE;

@@ -103,7 +103,7 @@ static td_status lower(loop *w) {
   TD_TRY(add_ends(w));
   TD_TRY(td_lower_add(w->g, w->n, "LoopExecuted", "NoOp", NULL, 0, NULL, 0, &executed));
   for (size_t i = 0; i < w->count; i++) td_graph_add_control_edge(w->g, w->exits[i].node, executed);
-  return td_lower_replace(w->g, w->n, w->exits, executed, true);
+  return td_lower_replace(w->g, w->n, w->exits, executed);
 }
 
 td_status td_lower_while(td_graph *g, td_node *n, bool *did) {
