@@ -126,6 +126,17 @@ static td_status compute_is_initialized(td_kernel_ctx *ctx) {
   return TD_STATUS_OK;
 }
 
+/* Readers under copy-on-read hold copies, so that there is nothing of theirs to respect. */
+static td_status compute_disable_copies(td_kernel_ctx *ctx) {
+  td_variable *v;
+  TD_TRY(td_update_variable(ctx, 0, &v));
+  pthread_rwlock_wrlock(&v->lock);
+  v->copy_on_read = false;
+  pthread_rwlock_unlock(&v->lock);
+  td_variable_release(v);
+  return TD_STATUS_OK;
+}
+
 static td_status compute_shape(td_kernel_ctx *ctx) {
   td_variable *v;
   TD_TRY(td_update_variable(ctx, 0, &v));
@@ -302,6 +313,7 @@ static const td_op_spec ops[] = {
      .outputs = "values: dtypes",
      .attrs = "N: int >= 0; dtypes: list(type) >= 1",
      .flags = TD_OP_STATEFUL},
+    {.name = "DisableCopyOnRead", .inputs = "resource: resource", .flags = TD_OP_STATEFUL},
     {.name = "VariableShape",
      .inputs = "input: resource",
      .outputs = "output: out_type",
@@ -342,6 +354,7 @@ static const td_kernel_def kernels[] = {
     {.op = "VarIsInitializedOp", .cost = TD_COST_CHEAP, .compute = compute_is_initialized},
     {.op = "ReadVariableOp", .cost = TD_COST_CHEAP, .compute = compute_read},
     {.op = "_ReadVariablesOp", .cost = TD_COST_CHEAP, .create = create_read_several, .compute = compute_read_several},
+    {.op = "DisableCopyOnRead", .cost = TD_COST_CHEAP, .compute = compute_disable_copies},
     {.op = "VariableShape", .cost = TD_COST_CHEAP, .compute = compute_shape},
     {.op = "AssignVariableOp", .state_size = sizeof(assign_state), .create = create_assign, .compute = compute_assign},
     {.op = "AssignAddVariableOp",

@@ -82,6 +82,7 @@ static void test_life(void **state) {
         "uninitialized. Not found: Container test does not exist. (Could not find resource: test/v)");
   fails(d, "AssignAddVariableOp", "dtype: float", h, floats("[2]", "1"), TD_NOT_FOUND, "test/v");
   fails(d, "VariableShape", "", h, NULL, TD_NOT_FOUND, "test/v");
+  fails(d, "DisableCopyOnRead", "", h, NULL, TD_NOT_FOUND, "test/v");
   run(d, "AssignVariableOp", "dtype: float", h, floats("[2]", "1 2"));
   assert_true(is_initialized(d, h));
   run(d, "AssignAddVariableOp", "dtype: float", h, floats("[2]", "10 20"));
@@ -162,6 +163,28 @@ static void test_foreign_handles(void **state) {
   td_tensor_release(none);
 }
 
+static void test_copies_are_turned_off(void **state) {
+  td_device *d = *state;
+  td_tensor *h = handle(d, "copied"), *before, *after;
+  void *found;
+  run(d, "AssignVariableOp", "dtype: float", h, floats("[2]", "1 2"));
+  assert_null(td_handle_lookup(h, d, &td_resource_variable_type, &found));
+  td_variable *v = found;
+  assert_null(td_variable_prepare_sparse(v));
+  run(d, "DisableCopyOnRead", "", h, NULL);
+  assert_null(td_variable_read(v, &before));
+  assert_ptr_equal(before, v->value);
+  assert_null(td_variable_prepare_sparse(v)); /* and on again: what was read stays as it was */
+  assert_ptr_not_equal(before, v->value);
+  assert_null(td_variable_read(v, &after));
+  assert_ptr_not_equal(after, v->value);
+  td_assert_tensor(after, TD_FLOAT, "[2]", "1 2", 0);
+  td_tensor_release(before);
+  td_tensor_release(after);
+  td_variable_release(v);
+  td_tensor_release(h);
+}
+
 static void test_count_up_to(void **state) {
   td_device *d = *state;
   td_tensor *h = run(d, "VarHandleOp", "dtype: int32; shape: []; shared_name: 'n'", NULL, NULL);
@@ -226,8 +249,13 @@ static void test_concurrent(void **state) {
 int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
   const struct CMUnitTest tests[] = {
-      TEST(test_life),        TEST(test_reads_are_snapshots), TEST(test_several), TEST(test_foreign_handles),
-      TEST(test_count_up_to), TEST(test_concurrent),
+      TEST(test_life),
+      TEST(test_reads_are_snapshots),
+      TEST(test_several),
+      TEST(test_foreign_handles),
+      TEST(test_copies_are_turned_off),
+      TEST(test_count_up_to),
+      TEST(test_concurrent),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

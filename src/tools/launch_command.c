@@ -50,7 +50,7 @@ typedef struct task {
 
 typedef struct launch {
   int ps, worker, external_worker;
-  bool chief, is_quiet;
+  bool chief, external_chief, is_quiet;
   const char *server, *config, *threads, *log_level;
   char **command; /* NULL-terminated */
   task *tasks;
@@ -349,10 +349,11 @@ static void make_tasks(launch *l) {
   struct {
     const char *job;
     int count;
-  } jobs[] = {{"chief", l->chief}, {"ps", l->ps}, {"worker", l->worker + l->external_worker}};
+  } jobs[] = {{"chief", l->chief || l->external_chief}, {"ps", l->ps}, {"worker", l->worker + l->external_worker}};
   for (size_t j = 0; j < TD_COUNT(jobs); j++)
     for (int i = 0; i < jobs[j].count; i++) {
-      bool is_external = jobs[j].count - i <= l->external_worker && !strcmp(jobs[j].job, "worker");
+      bool is_external =
+          strcmp(jobs[j].job, "worker") ? !j && l->external_chief : jobs[j].count - i <= l->external_worker;
       l->tasks[l->count++] =
           (task){.job = jobs[j].job, .index = i, .is_external = is_external, .held = -1, .output = -1};
     }
@@ -427,7 +428,8 @@ static void print_help(FILE *out) {
       "  --ps=N             parameter servers (default: 0)\n"
       "  --worker=N         workers (default: 0)\n"
       "  --chief            a task of job chief as well\n"
-      "  --external_worker=N  workers behind those that the command itself runs: in the cluster, but not started\n"
+      "  --external_chief   a task of job chief that the command itself runs: in the cluster, but not started\n"
+      "  --external_worker=N  workers behind those that the command itself runs\n"
       "  --server=PATH      the daemon (default: tensord beside tensorctl)\n"
       "  --config=FILE      for every task: serialized ConfigProto\n"
       "  --threads=N        for every task: compute threads\n"
@@ -462,6 +464,7 @@ static bool parse_options(int argc, char **argv, launch *l, int *code) {
                                           {"worker", required_argument, NULL, 'w'},
                                           {"external_worker", required_argument, NULL, 'x'},
                                           {"chief", no_argument, NULL, 'm'},
+                                          {"external_chief", no_argument, NULL, 'e'},
                                           {"server", required_argument, NULL, 's'},
                                           {"config", required_argument, NULL, 'c'},
                                           {"threads", required_argument, NULL, 't'},
@@ -483,6 +486,9 @@ static bool parse_options(int argc, char **argv, launch *l, int *code) {
         break;
       case 'm':
         l->chief = true;
+        break;
+      case 'e':
+        l->external_chief = true;
         break;
       case 's':
         l->server = optarg;
