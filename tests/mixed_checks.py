@@ -56,6 +56,11 @@ def checks(tf, target):
             back = tf.reduce_sum(tf.identity(sent))
         with tf.device("/job:worker/task:0"):
             bad = tf.reshape(big, [3, 5], name="bad_shape")
+        p, q = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])
+        with tf.device("/job:ps/task:0"):
+            doubled = p * 2.0
+        with tf.device("/job:worker/task:0"):
+            both = doubled + q
         with tf.Session(target) as s:
             s.run(tf.global_variables_initializer())
             feed = {x: np.ones([2, 8], np.float32)}
@@ -70,6 +75,10 @@ def checks(tf, target):
                 got, want = s.run([branch, w], {x: sign * np.ones([2, 8], np.float32)})
                 assert np.allclose(got, sign * want)
             assert s.run(back, {big: np.ones(1 << 20, np.float32)}) == 1 << 20
+            h, left = [s.partial_run_setup([doubled, both], [p, q]) for _ in range(2)]
+            assert s.partial_run(h, doubled, {p: 3.0}) == 6.0
+            assert s.partial_run(left, doubled, {p: 4.0}) == 8.0  # never ends: the session's close ends it
+            assert s.partial_run(h, both, {q: 0.5}) == 6.5
             try:
                 s.run(bad, {big: np.ones(4, np.float32)})
                 raise AssertionError("no error")

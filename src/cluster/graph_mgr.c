@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "cluster/endpoints.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/step_table.h"
 #include "graph/partition.h"
@@ -156,19 +157,12 @@ typedef struct graph_run {
   td_registered_graph *graph; /* retained */
   td_step_entry *entry;       /* retained */
   td_step step;
-  atomic_int pending; /* programs, then fetches */
+  atomic_int pending; /* programs */
   pthread_mutex_t lock;
-  td_status status; /* guarded by lock until pending is 0 */
-  struct fetch *fetches;
+  td_status status;             /* guarded by lock until pending is 0 */
   td_debug_run *debug;          /* of a watched graph whose master is elsewhere: the run's own */
   td_cancel_callback on_cancel; /* of that one */
 } graph_run;
-
-typedef struct fetch {
-  td_recv recv;
-  graph_run *run;
-  int index;
-} fetch;
 
 /* The partitions as RunMetadata.partition_graphs. */
 static td_status put_partition_graphs(graph_run *run) {
@@ -229,16 +223,11 @@ static void finish(graph_run *run) {
   td_status status = run->status;
   if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
   if (!status && run->step.stats) put_stats(run);
-  if (status)
-    for (int i = 0; i < r->recv_count; i++) {
-      td_tensor_release(r->recvs[i]);
-      r->recvs[i] = NULL;
-    }
+  if (status) td_fetches_drop(r);
   td_step_stats_destroy(run->step.stats);
   td_step_entry_release(run->entry);
   td_registered_graph_release(run->graph);
   pthread_mutex_destroy(&run->lock);
-  td_free(run->fetches);
   td_free(run);
   r->done(r, status);
 }
@@ -255,42 +244,17 @@ static bool last_one(graph_run *run) {
   return atomic_fetch_sub_explicit(&run->pending, 1, memory_order_acq_rel) == 1;
 }
 
-static void fetched(td_recv *recv, td_status status, td_tensor *t, bool dead) {
-  fetch *f = TD_CONTAINER_OF(recv, fetch, recv);
-  graph_run *run = f->run;
-  td_run_graph *r = run->r;
-  if (!status && dead) {
-    td_str key = r->recv_keys[f->index].text;
-    td_tensor_release(t);
-    t = NULL;
-    status = td_internal(
-        "Failed to fetch outputs for step %lld. (Original error message: Invalid argument: The tensor returned for "
-        "%.*s was "
-        "not valid.)",
-        (long long)r->step_id, TD_STR_ARG(key));
-  }
-  r->recvs[f->index] = t;
+static void fetched(void *arg, td_status status) {
+  graph_run *run = arg;
   merge_status(run, status);
-  if (last_one(run)) finish(run);
+  finish(run);
 }
 
 static void fetch_all(graph_run *run) {
-  td_run_graph *r = run->r;
-  if (run->status || !r->recv_count) {
+  if (run->status)
     finish(run);
-    return;
-  }
-  int n = r->recv_count;
-  const td_rendezvous_key *keys = r->recv_keys;
-  td_rendezvous *local = td_rendezvous_retain(td_step_rendezvous_local(run->entry->rendezvous));
-  fetch *fetches = run->fetches = td_new_array(fetch, (size_t)n);
-  atomic_store_explicit(&run->pending, n, memory_order_relaxed);
-  /* After the last one completes nothing of `run` may be touched. */
-  for (int i = 0; i < n; i++) fetches[i] = (fetch){.recv.done = fetched, .run = run, .index = i};
-  for (int i = 0; i < n; i++) {
-    td_rendezvous_recv(local, &keys[i], (td_frame_id){0}, &fetches[i].recv);
-  }
-  td_rendezvous_release(local);
+  else
+    td_fetches_take(run->r, td_step_rendezvous_local(run->entry->rendezvous), fetched, run);
 }
 
 static void program_done(void *arg, td_status status, td_tensor **results, int result_count) {
@@ -300,19 +264,16 @@ static void program_done(void *arg, td_status status, td_tensor **results, int r
   if (last_one(run)) fetch_all(run);
 }
 
-static td_status offer_feeds(graph_run *run) {
-  td_run_graph *r = run->r;
-  for (int i = 0; i < r->send_count; i++)
-    TD_TRY(td_rendezvous_send(run->entry->rendezvous, &r->send_keys[i], (td_frame_id){0}, td_tensor_retain(r->sends[i]),
-                              false));
+td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_entry **out) {
+  td_worker_session *session = g->session;
+  TD_TRY(td_step_table_get(session->task->steps, step_id, session->id, out));
+  td_step_rendezvous_attach((*out)->rendezvous, session->peers);
   return TD_STATUS_OK;
 }
 
 void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
-  td_worker_session *session = g->session;
-  td_task *task = session->task;
   td_step_entry *entry;
-  td_status s = td_step_table_get(task->steps, r->step_id, session->id, &entry);
+  td_status s = td_graph_mgr_join(g, r->step_id, &entry);
   if (s) {
     r->done(r, s);
     return;
@@ -322,19 +283,18 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
   run->graph = td_registered_graph_retain(g);
   run->entry = entry;
   pthread_mutex_init(&run->lock, NULL);
-  td_step_rendezvous_attach(entry->rendezvous, session->peers);
   run->step = (td_step){
       .id = r->step_id,
       .rendezvous = entry->rendezvous,
       .cancellation = entry->cancellation,
       .step_resources = entry->step_resources,
-      .pool = task->pool,
+      .pool = g->session->task->pool,
       .functions = g->functions,
-      .session = td_str_of(session->handle),
+      .session = td_str_of(g->session->handle),
       .stats = r->record_timeline || r->record_costs ? td_step_stats_create() : NULL,
   };
   start_debug(run);
-  run->status = offer_feeds(run);
+  run->status = td_feeds_offer(r, entry->rendezvous);
   if (run->status || !g->count) {
     fetch_all(run);
     return;

@@ -3,6 +3,7 @@
 #define TD_CLUSTER_GRAPH_MGR_H_
 
 #include "cluster/graph_debug.h"
+#include "cluster/step_table.h"
 #include "cluster/worker.h"
 #include "cluster/worker_session.h"
 
@@ -20,6 +21,9 @@ void td_registered_graph_release(td_registered_graph *g);
 td_status td_graph_mgr_find(td_worker_session *s, td_str handle, td_registered_graph **out) TD_MUST_USE;
 /* ABORTED "Graph handle is not found: <h>. Possibly, this worker just restarted." */
 td_status td_graph_mgr_deregister(td_worker_session *s, td_str handle) TD_MUST_USE;
+
+/* The entry of a step that the graph takes part in, one reference; errors as of td_step_table_get(). */
+td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_entry **out) TD_MUST_USE;
 
 /* Runs a step of the graph; r->done() exactly once, when everything of the step on this task has ended. Never blocks.
  * td_step_table_cancel() cancels it. */

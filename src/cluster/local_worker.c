@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "cluster/devices.h"
 #include "cluster/graph_mgr.h"
+#include "cluster/partial_run_mgr.h"
 #include "cluster/peers.h"
 #include "cluster/step_table.h"
 #include "cluster/transfer_log.h"
@@ -69,7 +70,12 @@ static void call_self(td_worker *base, td_worker_call *call) {
   td_arena_deinit(&arena);
 }
 
-static void run_graph(td_worker *base, td_run_graph *r) { td_graph_mgr_run(r->graph, r); }
+static void run_graph(td_worker *base, td_run_graph *r) {
+  if (r->is_partial)
+    td_partial_run_call(r->graph, r);
+  else
+    td_graph_mgr_run(r->graph, r);
+}
 
 static void cancel_run_graph(td_worker *base, td_run_graph *r) {
   td_step_table_cancel(((local_worker *)base)->task->steps, r->step_id);

@@ -4,6 +4,7 @@
 #include "cluster/callable.h"
 #include "cluster/master.h"
 #include "cluster/master_step.h"
+#include "cluster/partial_step.h"
 #include "cluster/services.h"
 #include "proto/message.h"
 
@@ -76,6 +77,18 @@ static void run_make_callable(td_request *r) {
   td_request_reply(r, s, &reply.base);
 }
 
+static void run_partial_run_setup(td_request *r) {
+  Pb__PartialRunSetupRequest *request;
+  Pb__PartialRunSetupResponse reply = PB__PARTIAL_RUN_SETUP_RESPONSE__INIT;
+  td_master_session *session = NULL;
+  td_status s = DECODE(partial_run_setup_request, &request);
+  if (!s) s = td_request_ids_track(r->task->master_ids, request->request_id, "PartialRunSetup (Master)");
+  if (!s) s = td_master_find(r->task->master, td_str_of(request->session_handle), &session);
+  if (!s) s = td_partial_step_set_up(session, request, &r->arena, &reply.partial_run_handle);
+  td_master_session_release(session);
+  td_request_reply(r, s, &reply.base);
+}
+
 static void run_release_callable(td_request *r) {
   Pb__ReleaseCallableRequest *request;
   Pb__ReleaseCallableResponse reply = PB__RELEASE_CALLABLE_RESPONSE__INIT;
@@ -96,6 +109,7 @@ ON_CONTROL_THREAD(list_devices)
 ON_CONTROL_THREAD(reset)
 ON_CONTROL_THREAD(make_callable)
 ON_CONTROL_THREAD(release_callable)
+ON_CONTROL_THREAD(partial_run_setup)
 
 /* ---- steps ---- */
 
@@ -103,10 +117,6 @@ static void run_step(void *service, td_call *call, td_str bytes) { td_master_ste
 
 static void run_callable(void *service, td_call *call, td_str bytes) {
   td_master_step_start(service, call, bytes, true);
-}
-
-static void partial_run_setup(void *service, td_call *call, td_str bytes) {
-  td_call_fail_client(call, td_unimplemented("Partial runs are not implemented (PartialRunSetup)"));
 }
 
 #define MASTER(name) "/tensorflow.MasterService/" name

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cluster/master_step.h"
+#include "cluster/partial_step.h"
 #include "graph/import.h"
 #include "graph/lower.h"
 #include "graph/place.h"
@@ -322,5 +323,6 @@ void td_master_session_close(td_master_session *s, uint64_t deadline_ns) {
   pthread_mutex_lock(&s->lock);
   while (s->running) pthread_cond_wait(&s->changed, &s->lock);
   pthread_mutex_unlock(&s->lock);
+  td_partial_steps_end(s);
   close_worker_sessions(s, deadline_ns);
 }

@@ -57,6 +57,8 @@ typedef struct td_master_session {
   pthread_cond_t changed; /* no step runs any more; a plan is ready or has failed; closed */
   td_map views;           /* the names as requested -> td_plan_view */
   td_map plans;           /* the names, canonical -> td_plan */
+  td_map partial_steps;   /* handle -> td_partial_step: partial runs that have not ended */
+  uint64_t next_partial;
   td_callable *callables; /* by handle */
   size_t callable_count, callable_capacity;
   td_master_step *steps; /* running ones, linked */

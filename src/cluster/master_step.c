@@ -38,6 +38,7 @@ static void retire(td_master_step *st) {
   st->debug = NULL;
   if (st->view) td_plan_release(st->view->plan);
   st->view = NULL;
+  td_partial_step_release(st->partial);
   if (s) td_master_session_release(s);
   st->session = NULL;
   step_release(st);
@@ -148,6 +149,11 @@ static void cleaned_up(void *arg) {
 static void end_early(td_master_step *st, td_status status) {
   if (td_step_debug_close(st, status, end_early)) return;
   stop_timers(st);
+  if (st->partial) {
+    pthread_mutex_lock(&st->session->lock);
+    td_partial_step_undo(st->partial, &st->names);
+    pthread_mutex_unlock(&st->session->lock);
+  }
   answer(st, status);
   drop_tensors(st);
   retire(st);
@@ -189,6 +195,12 @@ static td_status combine(td_master_step *st) {
 
 /* Consumes `status`; nothing if the answer was given before. */
 static void finish(td_master_step *st, td_status status) {
+  bool cleans = true;
+  if (st->partial) {
+    pthread_mutex_lock(&st->session->lock);
+    cleans = td_partial_step_leave(st->session, st->partial, status != TD_STATUS_OK);
+    pthread_mutex_unlock(&st->session->lock);
+  }
   answer(st, status);
   if (st->trace) td_step_trace_deinit(st->trace);
   drop_tensors(st);
@@ -196,7 +208,10 @@ static void finish(td_master_step *st, td_status status) {
     td_status_free(st->parts[i].status);
     st->parts[i].status = NULL;
   }
-  clean_up(st);
+  if (cleans)
+    clean_up(st);
+  else
+    retire(st);
 }
 
 static void transfers_fetched(td_master_step *st) {
@@ -286,7 +301,7 @@ static bool records_costs(td_master_step *st) {
 static void lay_out_parts(td_master_step *st) {
   td_plan_view *v = st->view;
   td_plan *p = v->plan;
-  bool record_costs = records_costs(st);
+  bool record_costs = !st->partial && records_costs(st);
   st->part_count = p->partition_count;
   st->parts = td_arena_array(&st->arena, td_step_part, p->partition_count + 1);
   for (size_t i = 0; i < p->partition_count; i++) {
@@ -301,17 +316,19 @@ static void lay_out_parts(td_master_step *st) {
         .record_timeline = st->options.trace_level == 3,
         .record_partition_graphs = st->options.output_partition_graphs,
         .debug = st->debug ? st->debug->run : NULL,
+        .is_partial = st->partial != NULL,
+        .is_last_partial_run = st->is_last,
         .done = part_done,
     };
     if ((int)i != p->own) continue;
-    td_tensor **tensors = td_arena_array(&st->arena, td_tensor *, st->feeds.count + p->fetch_count + 1);
+    td_tensor **tensors = td_arena_array(&st->arena, td_tensor *, st->feeds.count + v->fetch_key_count + 1);
     for (size_t k = 0; k < st->feeds.count; k++) tensors[k] = st->feeds.items[k].tensor;
     part->run.send_keys = v->feed_keys;
     part->run.sends = tensors;
     part->run.send_count = (int)st->feeds.count;
     part->run.recv_keys = v->fetch_keys;
     part->run.recvs = tensors + st->feeds.count;
-    part->run.recv_count = (int)p->fetch_count;
+    part->run.recv_count = (int)v->fetch_key_count;
   }
 }
 
@@ -333,14 +350,21 @@ static void start_parts(td_master_step *st) {
   if (--st->pending == 0) all_done(st);
 }
 
+int64_t td_master_step_new_id(void) { return (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56); }
+
 static void run(td_master_step *st) {
   size_t n = st->view->plan->partition_count;
-  st->id = (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56);
-  lay_out_parts(st);
   if (!n) {
     end_early(st, TD_STATUS_OK);
     return;
   }
+  st->id = st->partial ? st->partial->id : td_master_step_new_id();
+  if (st->partial) {
+    pthread_mutex_lock(&st->session->lock);
+    st->is_last = td_partial_step_start(st->session, st->partial);
+    pthread_mutex_unlock(&st->session->lock);
+  }
+  lay_out_parts(st);
   st->pending = n + 1;
   if (st->options.trace_level == 3 && n > 1) {
     st->trace = td_step_trace_create(st);
@@ -371,12 +395,50 @@ static td_status find_step_view(td_master_step *st, bool *is_new) {
   td_run_step_request *r = &st->request;
   td_str *feeds = td_arena_array(&st->arena, td_str, st->feeds.count + 1);
   for (size_t i = 0; i < st->feeds.count; i++) feeds[i] = st->feeds.items[i].name;
-  td_names names = {feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count, NULL, TD_STR("")};
+  st->names =
+      (td_names){feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count, NULL, TD_STR("")};
   if (st->debug) {
-    names.watches = st->debug->watches;
-    names.watch_bytes = st->debug->bytes;
+    st->names.watches = st->debug->watches;
+    st->names.watch_bytes = st->debug->bytes;
   }
-  return td_plan_view_get(st->session, &names, &st->view, is_new);
+  if (!r->partial_run_handle.size) return td_plan_view_get(st->session, &st->names, &st->view, is_new);
+  TD_TRY(td_partial_step_enter(st->session, r->partial_run_handle, &st->names, &st->partial));
+  st->view = td_plan_view_of_part(st->session, st->partial->plan, &st->names, &st->arena);
+  return TD_STATUS_OK;
+}
+
+/* ---- partial runs: what can be computed is looked up in the session's graph, whose lock is held for long ---- */
+
+typedef struct check_work {
+  td_work work;
+  td_master_step *step;
+  td_status status;
+} check_work;
+
+static void checked(td_work *w) {
+  check_work *c = TD_CONTAINER_OF(w, check_work, work);
+  if (c->status)
+    end_early(c->step, c->status);
+  else
+    start_with_plan(c->step);
+  td_free(c);
+}
+
+static void check(td_work *w) {
+  check_work *c = TD_CONTAINER_OF(w, check_work, work);
+  td_master_step *st = c->step;
+  c->status = td_partial_step_check(st->session, st->partial, &st->names);
+  c->work.run = checked;
+  td_loop_post(st->loop, &c->work);
+}
+
+static void start_partial(td_master_step *st) {
+  check_work *c = td_new(check_work);
+  c->work.run = check;
+  c->step = st;
+  if (td_control_run(st->task->control, &c->work)) return;
+  td_free(c);
+  end_early(st, td_resource_exhausted("too many control operations run at %s, or it is shutting down", st->task->name));
 }
 
 /* With session->lock held. */
@@ -465,6 +527,8 @@ static void enter_session(td_master_step *st, td_master_session *s, int64_t call
     td_plan_release(build);
   } else if (status) {
     end_early(st, status);
+  } else if (ready && st->partial) {
+    start_partial(st);
   } else if (ready) {
     start_with_plan(st);
   }
@@ -545,12 +609,17 @@ static td_status decode(td_master_step *st, td_run_callable_request *callable) {
   s = td_run_step_request_decode(st->bytes, &st->arena, &st->request);
   st->feeds = st->request.feeds;
   if (!s) s = td_run_options_decode(st->request.options, &st->options);
+  if (!s && st->request.partial_run_handle.size) /* as in TensorFlow, nothing is recorded or watched */
+    st->options = (td_run_options_view){.timeout_ms = st->options.timeout_ms,
+                                        .collective_graph_key = st->options.collective_graph_key};
   if (!s && st->options.debug.size) s = td_step_debug_create(st, st->options.debug);
   return s;
 }
 
 static td_status check_request(td_master_step *st, const td_run_callable_request *callable) {
-  if (st->request.partial_run_handle.size) return td_unimplemented("Partial runs are not implemented");
+  if (st->request.partial_run_handle.size && st->options.collective_graph_key)
+    return td_invalid_argument(
+        "PartialRun does not support Collective ops.  collective_graph_key must be kNoCollectiveGraphKey.");
   return td_request_ids_track(st->task->master_ids, st->is_callable ? callable->request_id : st->request.request_id,
                               st->is_callable ? "RunCallable (Master)" : "RunStep (Master)");
 }

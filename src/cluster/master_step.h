@@ -3,6 +3,7 @@
 #ifndef TD_CLUSTER_MASTER_STEP_H_
 #define TD_CLUSTER_MASTER_STEP_H_
 
+#include "cluster/partial_step.h"
 #include "cluster/step_debug.h"
 #include "rpc/rpc.h"
 
@@ -30,7 +31,10 @@ struct td_master_step {
   td_step_debug *debug; /* NULL: nothing is watched */
   td_named_tensors feeds;
   /* the run; loop only */
-  td_plan_view *view; /* its plan is retained */
+  td_plan_view *view;       /* its plan is retained */
+  td_partial_step *partial; /* retained; NULL: not a call of a partial run */
+  td_names names;           /* the request's */
+  bool is_last;             /* call of the partial run */
   int64_t id;
   td_step_part *parts;
   size_t part_count, pending;
@@ -51,6 +55,9 @@ void td_master_step_start(td_task *task, td_call *call, td_str bytes, bool is_ca
 
 /* The plan that the step waits for is ready. Any thread; no lock held. */
 void td_master_step_plan_ready(td_master_step *step);
+
+/* A random id; as in TensorFlow the highest byte is 1. */
+int64_t td_master_step_new_id(void);
 
 /* Cancels the step because its session closes. With session->lock held; returns at once. */
 void td_master_step_close(td_master_step *step);

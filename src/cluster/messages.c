@@ -181,6 +181,12 @@ td_status td_run_step_request_decode(td_str bytes, td_arena *arena, td_run_step_
   return each_field(bytes, "RunStepRequest", run_step_field, out);
 }
 
+static td_status experimental_field(void *arg, const td_wire_field *f) {
+  td_run_options_view *o = arg;
+  if (f->number == 1 && f->type == TD_WIRE_VARINT) o->collective_graph_key = (int64_t)f->value;
+  return TD_STATUS_OK;
+}
+
 static td_status options_field(void *arg, const td_wire_field *f) {
   td_run_options_view *o = arg;
   if (f->type == TD_WIRE_VARINT) {
@@ -189,6 +195,8 @@ static td_status options_field(void *arg, const td_wire_field *f) {
     if (f->number == 5) o->output_partition_graphs = f->value;
   } else if (f->number == 6 && f->type == TD_WIRE_BYTES) {
     o->debug = count_fields(f->bytes, 4) ? f->bytes : TD_STR("");
+  } else if (f->number == 8 && f->type == TD_WIRE_BYTES) {
+    return each_field(f->bytes, "RunOptions.Experimental", experimental_field, o);
   }
   return TD_STATUS_OK;
 }
@@ -251,6 +259,9 @@ static td_status run_graph_field(void *arg, const td_wire_field *f) {
         break;
       case 6:
         r->is_partial = f->value;
+        break;
+      case 7:
+        r->is_last_partial_run = f->value;
         break;
       case 9:
         r->store_errors_in_body = f->value;

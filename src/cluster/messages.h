@@ -47,7 +47,7 @@ td_status td_run_step_request_decode(td_str bytes, td_arena *arena, td_run_step_
 /* The fields of RunOptions that steps need; bytes are borrowed. */
 typedef struct td_run_options_view {
   int trace_level;
-  int64_t timeout_ms;
+  int64_t timeout_ms, collective_graph_key;
   bool output_partition_graphs;
   td_str debug; /* an encoded DebugOptions that has watches; else empty */
 } td_run_options_view;
@@ -68,7 +68,7 @@ typedef struct td_run_graph_request {
   td_named_tensors sends;
   td_str *recv_keys;
   size_t recv_key_count;
-  bool record_costs, record_timeline, record_partition_graphs, is_partial, store_errors_in_body,
+  bool record_costs, record_timeline, record_partition_graphs, is_partial, is_last_partial_run, store_errors_in_body,
       create_worker_session_called;
 } td_run_graph_request;
 td_status td_run_graph_request_decode(td_str bytes, td_arena *arena, td_run_graph_request *out) TD_MUST_USE;

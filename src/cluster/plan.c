@@ -101,31 +101,56 @@ static td_str canonical_name(td_arena *arena, td_str name) {
   return canonical(arena, &name, &one, true)[0];
 }
 
-/* The plan's view for one order and spelling. The plan's arena is touched only with the session's lock held once the
- * plan is in the table, and building uses arenas of its own. */
-static td_plan_view *create_view(td_master_session *s, td_plan *p, const td_names *n, td_str key) {
-  td_arena *a = &p->arena;
+td_plan_view *td_plan_view_of_part(td_master_session *s, td_plan *p, const td_names *n, td_arena *a) {
   td_plan_view *v = td_arena_new(a, td_plan_view);
   v->plan = p;
-  v->key = td_arena_str(a, key);
   v->feed_count = n->feed_count;
   v->feed_keys = td_arena_array(a, td_rendezvous_key, n->feed_count + 1);
   for (size_t i = 0; i < n->feed_count; i++) v->feed_keys[i] = client_key(s, a, canonical_name(a, n->feeds[i]));
-  v->fetch_keys = td_arena_array(a, td_rendezvous_key, p->fetch_count + 1);
-  for (size_t i = 0; i < p->fetch_count; i++) v->fetch_keys[i] = client_key(s, a, p->fetches[i]);
+  v->fetch_keys = td_arena_array(a, td_rendezvous_key, n->fetch_count + 1);
   v->fetch_names = td_arena_array(a, td_str, n->fetch_count + 1);
   v->fetch_slots = td_arena_array(a, int, n->fetch_count + 1);
-  td_map seen = {0};
+  td_map spelt = {0}, tensors = {0};
   for (size_t i = 0; i < n->fetch_count; i++) {
-    if (td_map_get(&seen, n->fetches[i])) continue;
-    td_str name = td_arena_str(a, n->fetches[i]), canon = canonical_name(a, name);
-    td_str *slot = bsearch(&canon, p->fetches, p->fetch_count, sizeof canon, by_bytes);
-    td_map_put(&seen, name, v);
-    v->fetch_slots[v->fetch_count] = (int)(slot - p->fetches);
+    if (td_map_get(&spelt, n->fetches[i])) continue;
+    td_str name = td_arena_str(a, n->fetches[i]), tensor = canonical_name(a, name);
+    td_rendezvous_key *key = td_map_get(&tensors, tensor);
+    if (!key) {
+      key = &v->fetch_keys[v->fetch_key_count++];
+      *key = client_key(s, a, tensor);
+      td_map_put(&tensors, tensor, key);
+    }
+    td_map_put(&spelt, name, v);
+    v->fetch_slots[v->fetch_count] = (int)(key - v->fetch_keys);
     v->fetch_names[v->fetch_count++] = name;
   }
-  td_map_deinit(&seen);
+  td_map_deinit(&spelt);
+  td_map_deinit(&tensors);
   return v;
+}
+
+int td_plan_find_name(const td_str *names, size_t count, td_str name) {
+  td_arena scratch = {0};
+  td_str canon = canonical_name(&scratch, name);
+  const td_str *found = bsearch(&canon, names, count, sizeof canon, by_bytes);
+  td_arena_deinit(&scratch);
+  return found ? (int)(found - names) : -1;
+}
+
+static td_str *strs_of(td_arena *arena, char *const *names, size_t count) {
+  td_str *out = td_arena_array(arena, td_str, count + 1);
+  for (size_t i = 0; i < count; i++) out[i] = td_str_of(names[i]);
+  return out;
+}
+
+td_names td_names_of(td_arena *arena, char *const *feeds, size_t feed_count, char *const *fetches, size_t fetch_count,
+                     char *const *targets, size_t target_count) {
+  return (td_names){.feeds = strs_of(arena, feeds, feed_count),
+                    .fetches = strs_of(arena, fetches, fetch_count),
+                    .targets = strs_of(arena, targets, target_count),
+                    .feed_count = feed_count,
+                    .fetch_count = fetch_count,
+                    .target_count = target_count};
 }
 
 td_status td_plan_view_get(td_master_session *s, const td_names *n, td_plan_view **out, bool *is_new) {
@@ -155,7 +180,10 @@ td_status td_plan_view_get(td_master_session *s, const td_names *n, td_plan_view
         td_plan_release(fresh);
       else
         td_map_put(&s->plans, fresh->signature, p = fresh);
-      v = create_view(s, p, n, td_strbuf_view(&key));
+      /* The plan's arena is touched only with the session's lock held once the plan is in the table, and building uses
+       * arenas of its own. */
+      v = td_plan_view_of_part(s, p, n, &p->arena);
+      v->key = td_arena_str(&p->arena, td_strbuf_view(&key));
       td_map_put(&s->views, v->key, v);
     }
   }
@@ -392,4 +420,25 @@ void td_plan_start_build(td_plan *p, td_debug_run *debug) {
   td_debug_run_release(b->debug);
   td_master_session_release(s);
   td_free(b);
+}
+
+td_status td_plan_view_wait(td_master_session *s, const td_names *names, td_plan_view **out) {
+  td_plan_view *view;
+  bool is_new;
+  pthread_mutex_lock(&s->lock);
+  td_status status =
+      s->is_closed ? td_failed_precondition("Session is closed.") : td_plan_view_get(s, names, &view, &is_new);
+  td_plan *plan = status ? NULL : td_plan_retain(view->plan);
+  pthread_mutex_unlock(&s->lock);
+  if (status) return status;
+  if (is_new) td_plan_build(plan, NULL);
+  pthread_mutex_lock(&s->lock); /* it may be in the making for a step that came before */
+  while (!plan->is_ready && !s->is_closed) pthread_cond_wait(&s->changed, &s->lock);
+  status = plan->is_ready ? td_status_retain(plan->status) : td_failed_precondition("Session is closed.");
+  pthread_mutex_unlock(&s->lock);
+  if (status)
+    td_plan_release(plan);
+  else
+    *out = view;
+  return status;
 }

@@ -40,8 +40,9 @@ struct td_plan_view {
   td_rendezvous_key *feed_keys; /* in the order of the request */
   size_t fetch_count;
   td_str *fetch_names;           /* distinct, as spelt */
-  int *fetch_slots;              /* index into fetch_keys */
-  td_rendezvous_key *fetch_keys; /* one per plan->fetches */
+  int *fetch_slots;              /* index into fetch_keys: two spellings of one tensor share it */
+  td_rendezvous_key *fetch_keys; /* one per tensor */
+  size_t fetch_key_count;
 };
 
 typedef struct td_names {
@@ -51,10 +52,22 @@ typedef struct td_names {
   td_str watch_bytes;              /* the same, encoded */
 } td_names;
 
+/* Borrows the strings; the lists lie in `arena`. */
+td_names td_names_of(td_arena *arena, char *const *feeds, size_t feed_count, char *const *fetches, size_t fetch_count,
+                     char *const *targets, size_t target_count);
+
 /* The view for these names. With the session's lock held. A new plan is not ready: *is_new is set, and the caller must
  * have it built (td_plan_build, td_plan_start_build). INVALID_ARGUMENT for names that are malformed or fed twice, or
  * when nothing is asked for. */
 td_status td_plan_view_get(td_master_session *s, const td_names *names, td_plan_view **out, bool *is_new) TD_MUST_USE;
+
+/* The same, and waits until the plan is ready, building it if need be. The plan is retained for the caller, unless it
+ * has failed. FAILED_PRECONDITION "Session is closed." Blocking; no lock held. */
+td_status td_plan_view_wait(td_master_session *s, const td_names *names, td_plan_view **out) TD_MUST_USE;
+/* A view of some of a plan's names, in `arena`. Without a key, in no table. */
+td_plan_view *td_plan_view_of_part(td_master_session *s, td_plan *p, const td_names *names, td_arena *arena);
+/* Index of a tensor's name, however spelt, in a plan's feeds or fetches; -1: not there. */
+int td_plan_find_name(const td_str *names, size_t count, td_str name);
 
 /* Makes a new plan ready (or failed) and starts the steps that wait for it. `debug`: where watched graphs are
  * published; NULL: each task sees to it. Blocking. */

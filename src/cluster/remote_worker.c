@@ -194,6 +194,10 @@ static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
     td_wire_put_bytes(&b, 5, td_strbuf_view(&opts));
     td_strbuf_deinit(&opts);
   }
+  if (r->is_partial) {
+    td_wire_put_uint(&b, 6, true);
+    td_wire_put_uint(&b, 7, r->is_last_partial_run);
+  }
   td_wire_put_bytes(&b, 8, r->session);
   td_wire_put_uint(&b, 9, true);
   td_wire_put_uint(&b, 10, true);

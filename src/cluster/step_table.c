@@ -6,6 +6,7 @@
 
 #include "base/map.h"
 #include "base/mem.h"
+#include "cluster/partial_run_mgr.h"
 #include "cluster/remote_rendezvous.h"
 
 enum { MAX_WAITING = 65536, REMEMBERED = 8192 };
@@ -42,9 +43,15 @@ static td_step_entry *create_entry(td_step_table *t, int64_t id) {
   return e;
 }
 
+td_step_entry *td_step_entry_retain(td_step_entry *e) {
+  atomic_fetch_add_explicit(&e->refs, 1, memory_order_relaxed);
+  return e;
+}
+
 void td_step_entry_release(td_step_entry *e) {
   /* acq_rel: the last owner sees every use before it frees */
   if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  td_partial_run_destroy(atomic_load_explicit(&e->partial, memory_order_relaxed));
   td_rendezvous_release(e->rendezvous);
   td_resource_mgr_release(e->step_resources);
   td_cancellation_release(e->cancellation);
@@ -93,6 +100,7 @@ void td_step_table_cleanup(td_step_table *t, int64_t id) {
   if (id) remember_cleaned(t, id);
   pthread_mutex_unlock(&t->lock);
   if (!e) return;
+  td_cancellation_cancel(e->cancellation); /* a partial run may be half way */
   td_status s = td_status_derive(td_aborted("Cleanup %lld", (long long)id));
   td_rendezvous_abort(e->rendezvous, s);
   td_status_free(s);

@@ -11,13 +11,16 @@
 #include "framework/rendezvous.h"
 #include "framework/resource.h"
 
+typedef struct td_partial_run td_partial_run; /* partial_run_mgr.h */
+
 typedef struct td_step_entry {
   int64_t id;
   _Atomic uint32_t refs;
   td_rendezvous *rendezvous; /* local meeting point; asks peers for what is made there (remote_rendezvous.h) */
   td_cancellation *cancellation;
   td_resource_mgr *step_resources;
-  uint64_t starter; /* guarded by the table: the worker session whose RunGraph has come; 0: none yet */
+  _Atomic(td_partial_run *) partial; /* set once, by its first call; goes with the entry */
+  uint64_t starter;                  /* guarded by the table: the worker session whose RunGraph has come; 0: none yet */
 } td_step_entry;
 
 td_step_table *td_step_table_create(td_task *task);
@@ -27,11 +30,13 @@ void td_step_table_destroy(td_step_table *t); /* aborts what is left */
  * "Cleanup <id>" for a step cleaned lately; RESOURCE_EXHAUSTED when too many steps wait that nobody has started
  * (65,536). */
 td_status td_step_table_get(td_step_table *t, int64_t id, uint64_t starter, td_step_entry **out) TD_MUST_USE;
+td_step_entry *td_step_entry_retain(td_step_entry *e);
 void td_step_entry_release(td_step_entry *e);
 /* Releases an entry for which its holder waited in vain: forgets a step that nobody has started and nobody else waits
  * in, so that peers that come and go leave nothing behind. */
 void td_step_table_abandon(td_step_table *t, td_step_entry *e);
-/* CleanupGraph: forgets the step; what waits in it ends with ABORTED "Cleanup <id>" (derived). */
+/* CleanupGraph: forgets the step; what waits in it ends with ABORTED "Cleanup <id>" (derived), what still runs (a
+ * partial run half way) is cancelled. */
 void td_step_table_cleanup(td_step_table *t, int64_t id);
 /* The same for all steps that this worker session has started, running ones are cancelled: its master is gone and will
  * clean up none of them. */

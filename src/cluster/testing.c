@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cluster/control.h"
+#include "cluster/status_service.h"
 #include "ops/families.h"
 #include "ops/testing.h"
 #include "proto/message.h"
@@ -104,6 +105,7 @@ void td_test_cluster_stop(td_test_cluster *c) {
 
 typedef struct waiting_call {
   td_latch latch;
+  td_strbuf *text; /* the reply as it is; NULL: not wanted */
   const ProtobufCMessageDescriptor *type;
   td_arena *arena;
   ProtobufCMessage *reply;
@@ -111,6 +113,7 @@ typedef struct waiting_call {
 
 static void call_done(void *arg, td_status status, td_str reply, td_str details) {
   waiting_call *w = arg;
+  if (!status && w->text) td_strbuf_append(w->text, reply);
   if (!status && w->type) status = td_message_decode(w->type, reply, w->arena, &w->reply);
   td_latch_done(&w->latch, status);
 }
@@ -147,6 +150,19 @@ td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage 
   td_status s = call(ch, path, &message, timeout_ms, &w);
   if (reply) *reply = w.reply;
   return s;
+}
+
+int td_test_step_count(td_test_cluster *c, int task) {
+  int steps = -1;
+  td_strbuf text = {0};
+  td_payload empty = {0};
+  waiting_call w = {.text = &text};
+  must(call(c->channels[task], TD_STATUS_METHOD, &empty, 20000, &w));
+  const char *at = strstr(td_strbuf_cstr(&text), "\"steps\":");
+  assert_non_null(at);
+  assert_int_equal(sscanf(at, "\"steps\":%d", &steps), 1);
+  td_strbuf_deinit(&text);
+  return steps;
 }
 
 /* ---- graphs ---- */
@@ -257,27 +273,50 @@ static char **split(td_arena *a, const char *text, size_t *count) {
   return out;
 }
 
+static Pb__TensorProto *to_proto(td_tensor *t, td_arena *a) {
+  td_strbuf b = {0};
+  Pb__TensorProto *out;
+  must(td_tensor_encode(t, &b));
+  must(td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&b), a, (ProtobufCMessage **)&out));
+  td_strbuf_deinit(&b);
+  return out;
+}
+
 td_status td_test_run(td_test_cluster *c, int task, const char *handle, const char *fetches, const char *targets,
                       const char *feed_name, td_tensor *feed, uint64_t timeout_ms, td_tensor **out) {
+  td_test_step step = {.handle = handle,
+                       .fetches = fetches,
+                       .targets = targets,
+                       .feed_names = {feed ? feed_name : NULL},
+                       .feeds = {feed},
+                       .timeout_ms = timeout_ms};
+  return td_test_run_step(c, task, &step, out);
+}
+
+td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out) {
   td_arena a = {0};
   td_status s;
   Pb__RunStepRequest request = PB__RUN_STEP_REQUEST__INIT;
   Pb__RunStepResponse *reply = NULL;
-  Pb__NamedTensorProto named = PB__NAMED_TENSOR_PROTO__INIT, *one = &named;
-  request.session_handle = (char *)handle;
-  request.fetch = split(&a, fetches, &request.n_fetch);
-  request.target = split(&a, targets, &request.n_target);
+  Pb__NamedTensorProto named[4], *feeds[4];
+  Pb__RunOptions options = PB__RUN_OPTIONS__INIT;
+  Pb__RunOptions__Experimental experimental = PB__RUN_OPTIONS__EXPERIMENTAL__INIT;
+  experimental.collective_graph_key = step->collective_graph_key;
+  options.experimental = &experimental;
+  request.options = &options;
+  request.session_handle = (char *)step->handle;
+  if (step->partial) request.partial_run_handle = (char *)step->partial;
+  request.fetch = split(&a, step->fetches, &request.n_fetch);
+  request.target = split(&a, step->targets, &request.n_target);
   request.store_errors_in_response_body = true;
-  if (feed) {
-    td_strbuf b = {0};
-    must(td_tensor_encode(feed, &b));
-    named.name = (char *)feed_name;
-    must(td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&b), &a, (ProtobufCMessage **)&named.tensor));
-    td_strbuf_deinit(&b);
-    request.feed = &one;
-    request.n_feed = 1;
+  request.feed = feeds;
+  for (size_t i = 0; i < TD_COUNT(named) && step->feed_names[i]; i++, request.n_feed++) {
+    pb__named_tensor_proto__init(&named[i]);
+    named[i].name = (char *)step->feed_names[i];
+    named[i].tensor = to_proto(step->feeds[i], &a);
+    feeds[i] = &named[i];
   }
-  s = td_test_call(c->channels[task], "/tensorflow.MasterService/RunStep", &request.base, timeout_ms,
+  s = td_test_call(c->channels[task], "/tensorflow.MasterService/RunStep", &request.base, step->timeout_ms,
                    &pb__run_step_response__descriptor, &a, (ProtobufCMessage **)&reply);
   if (!s && reply->status_code)
     s = td_error_bytes((td_code)reply->status_code, (const char *)reply->status_error_message.data,

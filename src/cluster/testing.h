@@ -44,6 +44,19 @@ td_status td_test_create_session(td_test_cluster *c, int task, const char *graph
  * reference each). */
 td_status td_test_run(td_test_cluster *c, int task, const char *handle, const char *fetches, const char *targets,
                       const char *feed_name, td_tensor *feed, uint64_t timeout_ms, td_tensor **out);
+/* The same, with everything that a RunStep can say. */
+typedef struct td_test_step {
+  const char *handle, *partial; /* the session's; of a partial run: NULL: none */
+  const char *fetches, *targets;
+  const char *feed_names[4]; /* NULL: no more */
+  td_tensor *feeds[4];
+  int64_t collective_graph_key;
+  uint64_t timeout_ms;
+} td_test_step;
+td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out);
 td_status td_test_close_session(td_test_cluster *c, int task, const char *handle);
+
+/* How many steps a task takes part in, as its status tells. */
+int td_test_step_count(td_test_cluster *c, int task);
 
 #endif /* TD_CLUSTER_TESTING_H_ */

@@ -29,6 +29,7 @@ struct td_run_graph {
   int recv_count;
   bool record_costs, record_timeline, record_partition_graphs;
   td_debug_run *debug; /* of this task's own master: where a watched graph publishes; NULL: a run of its own */
+  bool is_partial, is_last_partial_run; /* one of several calls of the step (partial_run_mgr.h); the last of them */
   /* out, encoded, the caller frees them: a StepStats; a CostGraphDef; fields of RunMetadata (partition graphs) */
   td_strbuf step_stats, cost_graph, metadata;
   /* Exactly once; any thread; no lock held. */

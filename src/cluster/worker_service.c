@@ -3,6 +3,7 @@
 #include "cluster/devices.h"
 #include "cluster/graph_mgr.h"
 #include "cluster/messages.h"
+#include "cluster/partial_run_mgr.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/services.h"
 #include "cluster/step_table.h"
@@ -206,12 +207,14 @@ static td_status parse_keys(graph_request *g) {
 
 static td_status prepare_run_graph(graph_request *g, td_str bytes) {
   TD_TRY(td_run_graph_request_decode(bytes, &g->arena, &g->in));
-  if (g->in.is_partial) return td_unimplemented("Partial runs are not implemented (RunGraph with is_partial)");
-  TD_TRY(td_request_ids_track(g->task->worker_ids, g->in.request_id, "RunGraph (Worker)"));
+  TD_TRY(td_request_ids_track(g->task->worker_ids, g->in.request_id,
+                              g->in.is_partial ? "PartialRunGraph (Worker)" : "RunGraph (Worker)"));
   TD_TRY(td_worker_sessions_find(g->task->sessions, g->in.session, !g->in.create_worker_session_called, &g->session));
   TD_TRY(td_graph_mgr_find(g->session, g->in.graph_handle, &g->run.graph));
   g->run.step_id = g->in.step_id;
   g->run.record_costs = g->in.record_costs;
+  g->run.is_partial = g->in.is_partial;
+  g->run.is_last_partial_run = g->in.is_last_partial_run;
   g->run.record_timeline = g->in.record_timeline;
   g->run.record_partition_graphs = g->in.record_partition_graphs;
   g->run.done = graph_request_done;
@@ -228,7 +231,10 @@ static void run_graph(void *service, td_call *call, td_str request) {
     return;
   }
   td_call_on_cancel_owned(call, cancel_step, step_cancel_create(g->task, g->in.step_id), td_free);
-  td_graph_mgr_run(g->run.graph, &g->run);
+  if (g->run.is_partial)
+    td_partial_run_call(g->run.graph, &g->run);
+  else
+    td_graph_mgr_run(g->run.graph, &g->run);
 }
 
 static void cleanup_graph(void *service, td_call *call, td_str request) {

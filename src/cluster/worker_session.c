@@ -72,8 +72,8 @@ static void end_session(td_worker_session *s) {
   td_worker_session_release(s);
 }
 
-/* The master is gone, and with it whoever would have cleaned its steps up. */
-static void end_orphan(td_worker_session *s) {
+/* The master is gone or closes the session: nobody will clean up what it left: steps, partial runs half way. */
+static void end_with_steps(td_worker_session *s) {
   td_step_table_cleanup_of(s->task->steps, s->id);
   end_session(s);
 }
@@ -184,7 +184,7 @@ td_status td_worker_sessions_open(td_worker_sessions *m, const Pb__CreateWorkerS
   for (td_worker_session *next; old; old = next) {
     next = old->next_ended;
     td_info("session %s is dropped: its master %s has restarted", old->handle, old->master_task);
-    end_orphan(old);
+    end_with_steps(old);
   }
   return is_full ? td_resource_exhausted("%s has %d worker sessions already", m->task->name, MAX_SESSIONS)
                  : TD_STATUS_OK;
@@ -194,7 +194,7 @@ void td_worker_sessions_close(td_worker_sessions *m, td_str handle) {
   pthread_rwlock_wrlock(&m->lock);
   td_worker_session *s = td_map_remove(&m->sessions, handle);
   pthread_rwlock_unlock(&m->lock);
-  end_session(s);
+  if (s) end_with_steps(s);
 }
 
 td_status td_worker_sessions_find(td_worker_sessions *m, td_str handle, bool legacy, td_worker_session **out) {
