@@ -21,9 +21,17 @@
   X(control_flow)      \
   X(conv)              \
   X(count_up_to)       \
+  X(data_batch)        \
+  X(data_cache)        \
+  X(data_consume)      \
+  X(data_generator)    \
   X(data_map)          \
+  X(data_nested)       \
+  X(data_prefetch)     \
   X(data_select)       \
+  X(data_shuffle)      \
   X(data_sources)      \
+  X(data_window)       \
   X(data_wrap)         \
   X(debug)             \
   X(depthwise)         \
@@ -38,6 +46,7 @@
   X(map_stage)         \
   X(matmul)            \
   X(max_pool)          \
+  X(multi_device)      \
   X(mutex)             \
   X(one_shot)          \
   X(optional)          \

@@ -17,6 +17,7 @@ enum driver_state {
 struct td_driver {
   _Atomic int refs, watchers; /* all who retain it are one watcher */
   td_pool *pool;
+  int depth; /* of its root's parent */
   td_iterator *root;
   pthread_mutex_t lock;
   /* guarded by lock */
@@ -68,7 +69,10 @@ void td_driver_release(td_driver *d) {
 
 td_pool *td_driver_pool(const td_driver *d) { return d->pool; }
 
-td_status td_driver_set_root(td_driver *d, td_dataset *dataset) {
+int td_driver_depth(const td_driver *d) { return d->depth; }
+
+td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) {
+  d->depth = depth;
   return td_iterator_create(dataset, NULL, d, &d->root);
 }
 
@@ -215,6 +219,8 @@ static void run(td_driver *d) {
     switch (it->dataset->ops->advance(it)) {
       case TD_NEXT_PULL:
         d->at = it->pulls;
+        td_status_free(d->at->status); /* an error that nobody took */
+        d->at->status = NULL;
         if (td_cancellation_is_cancelled(d->active->cancellation)) {
           if (!end_request(d, SUSPENDED, cancelled_status(), NULL)) return;
         } else if (d->pool && pulls++ % PULLS_PER_LOOK == 0) {

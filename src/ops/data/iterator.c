@@ -3,7 +3,7 @@
 #include "base/mem.h"
 
 td_status td_iterator_create(td_dataset *d, td_iterator *parent, td_driver *driver, td_iterator **out) {
-  int depth = parent ? parent->depth + 1 : 1;
+  int depth = (parent ? parent->depth : td_driver_depth(driver)) + 1;
   if (depth > TD_DATASET_MAX_DEPTH)
     return td_resource_exhausted("Iterators are nested more than %d deep", TD_DATASET_MAX_DEPTH);
   td_iterator *it = td_calloc(1, d->ops->iterator_size);

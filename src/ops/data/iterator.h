@@ -29,7 +29,7 @@ struct td_iterator {
   td_status status;
 };
 
-/* An iterator over `d`, which it retains, below `parent` (NULL: a root) in `driver`'s tree. RESOURCE_EXHAUSTED when
+/* An iterator over `d`, which it retains, below `parent` (NULL: the root) in `driver`'s tree. RESOURCE_EXHAUSTED when
  * the tree becomes too deep. */
 td_status td_iterator_create(td_dataset *d, td_iterator *parent, td_driver *driver, td_iterator **out) TD_MUST_USE;
 /* Its driver must not be running, or be at work outside this subtree. NULL is fine. */
@@ -68,8 +68,10 @@ void td_driver_release(td_driver *d);
 td_driver *td_driver_watch(td_driver *d);
 void td_driver_unwatch(td_driver *d);
 td_pool *td_driver_pool(const td_driver *d);
-/* Makes it run an iterator over `dataset`. Once. */
-td_status td_driver_set_root(td_driver *d, td_dataset *dataset) TD_MUST_USE;
+int td_driver_depth(const td_driver *d); /* of its root's parent in another driver's tree; 0: none */
+/* Makes it run an iterator over `dataset`, which lies `depth` iterators deep in another driver's tree (0: in none).
+ * Once. */
+td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) TD_MUST_USE;
 
 typedef struct td_request td_request;
 struct td_request {              /* embedded in what the owner allocates */

@@ -1,0 +1,264 @@
+/* Datasets of the elements of datasets that a function makes: FlatMap, Interleave and its parallel kinds.
+ *
+ * All are one algorithm: `cycle` open datasets take turns of `block` elements; an exhausted one is replaced by the next
+ * that the function makes. FlatMap has a cycle of one. The parallel kinds open the whole cycle at once and fetch ahead
+ * from each, which does not change the order. */
+#include "base/mem.h"
+#include "ops/data/prefetch.h"
+#include "ops/families.h"
+
+enum { AUTOTUNE = -1, MAX_OPEN = 1 << 16, MAX_AHEAD = 1024 };
+
+typedef struct nested {
+  td_dataset base;
+  td_captured f;
+  int64_t cycle, block; /* block 0: no limit */
+  int64_t ahead;        /* elements fetched ahead from each open dataset; 0: none */
+} nested;
+
+typedef struct nested_iterator {
+  td_iterator base;
+  td_iterator *input;
+  td_data_call call;
+  td_iterator **open; /* by place in the cycle; NULL: none there */
+  int64_t allocated, seen, open_count;
+  int64_t at, given; /* place in the cycle, elements of this turn */
+  bool input_ended, is_filled;
+  enum { CHOOSE, PULLED_INPUT, CALLED, PULLED_ELEMENT } phase;
+} nested_iterator;
+
+static void nested_destroy(td_dataset *d) { td_captured_deinit(&((nested *)d)->f); }
+
+static td_status nested_start(td_iterator *it) {
+  ((nested_iterator *)it)->is_filled = !((nested *)it->dataset)->ahead;
+  return td_iterator_create_input(it, 0, &((nested_iterator *)it)->input);
+}
+
+static void nested_stop(td_iterator *it) {
+  nested_iterator *n = (nested_iterator *)it;
+  for (int64_t i = 0; i < n->seen; i++) td_iterator_destroy(n->open[i]);
+  td_free(n->open);
+  td_iterator_destroy(n->input);
+  td_data_call_deinit(&n->call);
+}
+
+static void next_place(td_iterator *it) {
+  nested_iterator *n = (nested_iterator *)it;
+  int64_t cycle = ((nested *)it->dataset)->cycle;
+  if (n->input_ended) cycle = TD_MIN(cycle, TD_MAX(n->seen, 1)); /* places never used stay empty */
+  n->given = 0;
+  n->at = n->at + 1 >= cycle ? 0 : n->at + 1;
+}
+
+/* The dataset that the function returned, opened at the present place. */
+static td_status open_result(td_iterator *it, const td_element *e) {
+  nested_iterator *n = (nested_iterator *)it;
+  const nested *d = (const nested *)it->dataset;
+  td_dataset *made, *source;
+  if (e->count != 1 || e->values[0]->dtype != TD_VARIANT || e->values[0]->rank)
+    return td_invalid_argument("Function must return a single scalar of dtype DT_VARIANT.");
+  TD_TRY(td_dataset_of(e->values[0], &made));
+  TD_TRY(td_data_spec_check(&d->base.spec, &made->spec));
+  if (n->at >= MAX_OPEN) return td_resource_exhausted("More than %d datasets of a cycle are open", MAX_OPEN);
+  while (n->seen <= n->at) {
+    TD_GROW(n->open, n->seen, n->allocated);
+    n->open[n->seen++] = NULL;
+  }
+  if (d->ahead)
+    TD_TRY(td_prefetch_create(made, d->ahead, &source));
+  else
+    source = td_dataset_retain(made);
+  td_status s = td_iterator_create(source, it, it->driver, &n->open[n->at]);
+  td_dataset_release(source);
+  if (s) return s;
+  n->open_count++;
+  if (d->ahead) td_ahead_begin(td_prefetch_ahead(n->open[n->at]));
+  return TD_STATUS_OK;
+}
+
+static td_status called(td_iterator *it) {
+  nested_iterator *n = (nested_iterator *)it;
+  td_status s;
+  td_element *e = td_data_call_take(&n->call, &s);
+  if (!s) s = open_result(it, e);
+  td_element_free(e);
+  if (n->is_filled) return s;
+  /* opening the first cycle: place by place */
+  if (n->at + 1 >= ((nested *)it->dataset)->cycle) n->is_filled = true;
+  n->at = n->is_filled ? 0 : n->at + 1;
+  return s;
+}
+
+/* A result to give now: true. */
+static bool element_pulled(td_iterator *it) {
+  nested_iterator *n = (nested_iterator *)it;
+  td_iterator *from = n->open[n->at];
+  if (!td_iterator_ended(from) || from->status) {
+    bool is_element = !from->status;
+    td_iterator_pass(it, from);
+    int64_t block = ((nested *)it->dataset)->block;
+    if (is_element && block && ++n->given >= block) next_place(it);
+    return true;
+  }
+  td_iterator_destroy(from);
+  n->open[n->at] = NULL;
+  n->open_count--;
+  if (((nested *)it->dataset)->cycle > 1) next_place(it);
+  return false;
+}
+
+static td_next nested_advance(td_iterator *it) {
+  nested_iterator *n = (nested_iterator *)it;
+  const nested *d = (const nested *)it->dataset;
+  td_status s;
+  for (;;) {
+    switch (n->phase) {
+      case CHOOSE:
+        if (n->is_filled && n->at < n->seen && n->open[n->at]) {
+          n->phase = PULLED_ELEMENT;
+          return td_iterator_pull(it, n->open[n->at]);
+        }
+        if (!n->input_ended) {
+          n->phase = PULLED_INPUT;
+          return td_iterator_pull(it, n->input);
+        }
+        if (!n->open_count) return td_iterator_give(it, NULL);
+        next_place(it);
+        break;
+      case PULLED_INPUT:
+        n->phase = CHOOSE;
+        if (n->input->status) return td_iterator_pass(it, n->input);
+        if (td_iterator_ended(n->input)) {
+          n->input_ended = true;
+          if (!n->is_filled) {
+            n->is_filled = true;
+            n->at = 0;
+          }
+          break;
+        }
+        n->phase = CALLED;
+        if (td_iterator_call(it, &n->call, &d->f, td_iterator_take(n->input)) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
+        break;
+      case CALLED:
+        n->phase = CHOOSE;
+        s = called(it);
+        if (s) return td_iterator_call_failed(it, s, false);
+        break;
+      case PULLED_ELEMENT:
+        n->phase = CHOOSE;
+        if (element_pulled(it)) return TD_NEXT_READY;
+        break;
+    }
+  }
+}
+
+#define NESTED(label)                                                                                          \
+  {                                                                                                            \
+    .name = label, .iterator_size = sizeof(nested_iterator), .start = nested_start, .advance = nested_advance, \
+    .stop = nested_stop, .destroy = nested_destroy                                                             \
+  }
+static const td_dataset_ops flat_map_ops = NESTED("FlatMap"), interleave_ops = NESTED("Interleave"),
+                            parallel_ops = NESTED("ParallelInterleave");
+
+/* ---- kernels ---- */
+
+static td_status make(td_kernel_ctx *ctx, const td_dataset_ops *ops, int64_t cycle, int64_t block, int64_t ahead) {
+  const td_dataset_kernel *k = ctx->state;
+  td_dataset *input, *d;
+  TD_TRY(td_in_dataset(ctx, 0, &input));
+  TD_TRY(td_dataset_create(ops, sizeof(nested), &k->spec, &input, 1, &d));
+  nested *n = (nested *)d;
+  n->cycle = cycle;
+  n->block = block;
+  n->ahead = ahead;
+  td_captured_init(&n->f, ctx, 0);
+  return td_out_dataset(ctx, TD_STATUS_OK, d);
+}
+
+static td_status compute_flat_map(td_kernel_ctx *ctx) { return make(ctx, &flat_map_ops, 1, 0, 0); }
+
+/* The arguments follow the captured ones. */
+static td_status cycle_and_block(td_kernel_ctx *ctx, int64_t *cycle, int64_t *block, int *rest) {
+  int at = ((td_dataset_kernel *)ctx->state)->functions[0].end;
+  TD_TRY(td_in_int(ctx, at, "cycle_length", cycle));
+  if (*cycle == AUTOTUNE) *cycle = td_pool_threads(ctx->step->pool);
+  if (*cycle <= 0) return td_invalid_argument("cycle_length must be greater than zero.");
+  TD_TRY(td_in_int(ctx, at + 1, "block_length", block));
+  if (*block <= 0) return td_invalid_argument("block_length must be greater than zero.");
+  *rest = at + 2;
+  return TD_STATUS_OK;
+}
+
+static td_status compute_interleave(td_kernel_ctx *ctx) {
+  int64_t cycle, block;
+  int rest;
+  TD_TRY(cycle_and_block(ctx, &cycle, &block, &rest));
+  return make(ctx, &interleave_ops, cycle, block, 0);
+}
+
+static td_status check_calls(td_kernel_ctx *ctx, int64_t cycle) {
+  int64_t calls;
+  TD_TRY(td_in_int(ctx, ctx->kernel->input_count - 1, "num_parallel_calls", &calls));
+  if (calls <= 0 && calls != AUTOTUNE) return td_invalid_argument("num_parallel_calls must be greater than zero.");
+  if (calls > cycle && td_str_ends(ctx->kernel->op, TD_STR("V2")))
+    return td_invalid_argument("num_parallel_calls must less than or equal to cycle_length.");
+  return TD_STATUS_OK;
+}
+
+static td_status compute_parallel(td_kernel_ctx *ctx) {
+  int64_t cycle, block;
+  int rest;
+  TD_TRY(cycle_and_block(ctx, &cycle, &block, &rest));
+  TD_TRY(check_calls(ctx, cycle));
+  return make(ctx, &parallel_ops, cycle, block, TD_MIN(block, MAX_AHEAD));
+}
+
+/* The first generation, and V4: with sizes of buffers. */
+static td_status compute_buffered(td_kernel_ctx *ctx) {
+  int64_t cycle, block, buffer, prefetch;
+  int rest;
+  TD_TRY(cycle_and_block(ctx, &cycle, &block, &rest));
+  if (td_in(ctx, rest)->dtype == TD_BOOL) rest++; /* sloppy */
+  TD_TRY(td_in_int(ctx, rest, "buffer_output_elements", &buffer));
+  TD_TRY(td_in_int(ctx, rest + 1, "prefetch_input_elements", &prefetch));
+  bool is_v4 = ctx->kernel->input_count > rest + 2;
+  if (is_v4 ? buffer < AUTOTUNE : buffer <= 0 && buffer != AUTOTUNE)
+    return td_invalid_argument("`buffer_output_elements` must be > 0");
+  if (prefetch < AUTOTUNE) return td_invalid_argument("`prefetch_input_elements` must be >= 0");
+  if (buffer <= 0) buffer = block;
+  return make(ctx, &parallel_ops, cycle, block, TD_MIN(buffer, MAX_AHEAD));
+}
+
+#define F_ATTRS "f: func; Targuments: list(type) >= 0; " TD_DATASET_TYPES
+#define D_ATTRS "f: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " TD_DATASET_TYPES
+#define IN      "input_dataset: variant; other_arguments: Targuments"
+#define CYCLE   IN "; cycle_length: int64; block_length: int64"
+#define BUFFERS "; buffer_output_elements: int64; prefetch_input_elements: int64"
+
+static const td_op_spec ops[] = {
+    {"ExperimentalParallelInterleaveDataset", CYCLE "; sloppy: bool" BUFFERS, "handle: variant", F_ATTRS, 0},
+    {"FlatMapDataset", IN, "handle: variant", F_ATTRS TD_DATASET_META, 0},
+    {"InterleaveDataset", CYCLE, "handle: variant", F_ATTRS TD_DATASET_META, 0},
+    {"LegacyParallelInterleaveDatasetV2", CYCLE BUFFERS, "handle: variant", D_ATTRS TD_DATASET_META, 0},
+    {"ParallelInterleaveDataset", CYCLE "; sloppy: bool" BUFFERS, "handle: variant", F_ATTRS TD_DATASET_META, 0},
+    {"ParallelInterleaveDatasetV2", CYCLE "; num_parallel_calls: int64", "handle: variant",
+     F_ATTRS "; sloppy: bool = false" TD_DATASET_META, 0},
+    {"ParallelInterleaveDatasetV3", CYCLE "; num_parallel_calls: int64", "handle: variant", D_ATTRS TD_DATASET_META, 0},
+    {"ParallelInterleaveDatasetV4", CYCLE BUFFERS "; num_parallel_calls: int64", "handle: variant",
+     D_ATTRS TD_DATASET_META, 0},
+};
+
+#define KERNEL(name, fn) TD_DATASET_KERNEL(name, td_dataset_kernel_create_f, fn)
+
+static const td_kernel_def kernels[] = {
+    KERNEL("ExperimentalParallelInterleaveDataset", compute_buffered),
+    KERNEL("FlatMapDataset", compute_flat_map),
+    KERNEL("InterleaveDataset", compute_interleave),
+    KERNEL("LegacyParallelInterleaveDatasetV2", compute_buffered),
+    KERNEL("ParallelInterleaveDataset", compute_buffered),
+    KERNEL("ParallelInterleaveDatasetV2", compute_parallel),
+    KERNEL("ParallelInterleaveDatasetV3", compute_parallel),
+    KERNEL("ParallelInterleaveDatasetV4", compute_buffered),
+};
+
+TD_FAMILY(data_nested, ops, kernels);
