@@ -36,6 +36,7 @@
   X(debug)             \
   X(depthwise)         \
   X(diag)              \
+  X(files)             \
   X(function_args)     \
   X(functional)        \
   X(gather)            \
@@ -53,6 +54,7 @@
   X(pad)               \
   X(queue)             \
   X(random)            \
+  X(reader)            \
   X(reduction)         \
   X(ref_variable)      \
   X(remapped)          \

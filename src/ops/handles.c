@@ -42,14 +42,14 @@ td_status td_out_handle(td_kernel_ctx *ctx, int i, const td_handle_parts *p) {
   return TD_STATUS_OK;
 }
 
-td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first, char **second) {
+static td_status string_handle_at(td_kernel_ctx *ctx, int i, const char *what, char **first, char **second) {
   td_tensor *t = NULL;
   *first = *second = NULL;
-  if (td_dtype_is_ref(ctx->kernel->input_types[0])) {
-    TD_TRY(td_variable_read(td_in_ref(ctx, 0), &t));
-    if (!t) return td_failed_precondition("Attempting to use uninitialized value %s", td_in_ref(ctx, 0)->name);
+  if (td_dtype_is_ref(ctx->kernel->input_types[i])) {
+    TD_TRY(td_variable_read(td_in_ref(ctx, i), &t));
+    if (!t) return td_failed_precondition("Attempting to use uninitialized value %s", td_in_ref(ctx, i)->name);
   } else {
-    t = td_tensor_retain(td_in(ctx, 0));
+    t = td_tensor_retain(td_in(ctx, i));
   }
   td_status s = TD_STATUS_OK;
   if (t->dtype != TD_STRING || t->count != 2) {
@@ -65,17 +65,26 @@ td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first
   return s;
 }
 
+td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first, char **second) {
+  return string_handle_at(ctx, 0, what, first, second);
+}
+
 td_status td_in_handle(td_kernel_ctx *ctx, td_resource_mgr *m, bool per_step, const char *what,
                        const td_resource_type *type, void **out) {
+  return td_in_handle_at(ctx, 0, m, per_step, what, type, out);
+}
+
+td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool per_step, const char *what,
+                          const td_resource_type *type, void **out) {
   if (!m) return td_internal("No step container.");
-  if (ctx->kernel->input_types[0] == TD_RESOURCE) {
-    if (!per_step) return td_handle_lookup(td_in(ctx, 0), ctx->device, type, out);
+  if (ctx->kernel->input_types[i] == TD_RESOURCE) {
+    if (!per_step) return td_handle_lookup(td_in(ctx, i), ctx->device, type, out);
     td_resource_handle *h;
-    TD_TRY(td_handle_of(td_in(ctx, 0), ctx->device, &h));
+    TD_TRY(td_handle_of(td_in(ctx, i), ctx->device, &h));
     return td_resource_lookup(m, td_str_of(h->container), td_str_of(h->name), type, out);
   }
   char *first, *second;
-  TD_TRY(td_in_string_handle(ctx, what, &first, &second));
+  TD_TRY(string_handle_at(ctx, i, what, &first, &second));
   td_status s;
   if (per_step) {
     td_strbuf key = {0};

@@ -23,6 +23,9 @@ td_status td_out_handle(td_kernel_ctx *ctx, int i, const td_handle_parts *parts)
  * for `per_step`, one key. `what` begins the text of errors about malformed ones. */
 td_status td_in_handle(td_kernel_ctx *ctx, td_resource_mgr *m, bool per_step, const char *what,
                        const td_resource_type *type, void **out) TD_MUST_USE;
+/* The same of input `i`. */
+td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool per_step, const char *what,
+                          const td_resource_type *type, void **out) TD_MUST_USE;
 /* The two strings of a string handle on input 0 (ref or value), td_free()d by the caller. */
 td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first, char **second) TD_MUST_USE;
 

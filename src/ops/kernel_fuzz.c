@@ -586,8 +586,8 @@ static void make_image_shape(fuzz *f) {
 
 /* Ops that wait for another node by design or touch files. */
 static bool is_skipped(td_str op) {
-  static const char *const parts[] = {"Recv",    "Send",    "Save",  "File",   "Checkpoint",
-                                      "Restore", "Dequeue", "Stage", "Barrier"};
+  static const char *const parts[] = {"Recv",    "Send",    "Save",  "File",    "Checkpoint",
+                                      "Restore", "Dequeue", "Stage", "Barrier", "ReaderRead"};
   return has_part(op, parts, TD_COUNT(parts));
 }
 

@@ -663,6 +663,11 @@ void td_queue_close(td_queue *q, td_kernel_ctx *ctx, bool cancel_pending) {
   td_kernel_done(ctx, TD_STATUS_OK);
 }
 
+const td_dtype *td_queue_types(const td_queue *q, int *count) {
+  *count = q->spec.type_count;
+  return q->spec.types;
+}
+
 int64_t td_queue_size(td_queue *q) {
   pthread_mutex_lock(&q->lock);
   int64_t n = (int64_t)q->count;

@@ -38,6 +38,8 @@ void td_queue_enqueue_many(td_queue *q, td_kernel_ctx *ctx, int first);
 void td_queue_dequeue(td_queue *q, td_kernel_ctx *ctx);
 void td_queue_dequeue_many(td_queue *q, td_kernel_ctx *ctx, int32_t n, bool allow_small);
 void td_queue_close(td_queue *q, td_kernel_ctx *ctx, bool cancel_pending);
+/* Types of the components; as long as the queue. */
+const td_dtype *td_queue_types(const td_queue *q, int *count);
 int64_t td_queue_size(td_queue *q);
 bool td_queue_is_closed(td_queue *q);
 
