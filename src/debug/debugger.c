@@ -86,7 +86,8 @@ static td_str folder_of(td_str url) { return td_str_n(url.data + 7, url.size - 7
 
 static td_status check_urls(const td_str *urls, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (is_file(urls[i]) || is_grpc(urls[i])) continue;
+    bool has_nul = urls[i].size && memchr(urls[i].data, 0, urls[i].size);
+    if (!has_nul && (is_file(urls[i]) || is_grpc(urls[i]))) continue;
     if (has_scheme(urls[i], "memcbk://"))
       return td_failed_precondition("No callback registered for: %.*s", TD_STR_ARG(urls[i]));
     return td_error(TD_UNAVAILABLE, "Invalid debug target URL: %.*s", TD_STR_ARG(urls[i]));

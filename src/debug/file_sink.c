@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -43,9 +44,18 @@ static td_status write_all(int fd, const char *path, const td_debug_event *e) {
   return TD_STATUS_OK;
 }
 
+static td_status make_dir(td_str dir) {
+  struct stat st;
+  TD_TRY(td_file_make_dirs(dir));
+  char *path = td_strndup(dir.data, dir.size);
+  td_status s = dir.size && (stat(path, &st) || !S_ISDIR(st.st_mode)) ? td_file_error(ENOTDIR, path) : TD_STATUS_OK;
+  td_free(path);
+  return s;
+}
+
 static td_status write_event(td_strbuf *path, const td_debug_event *e) {
   td_str dir = td_file_dir(td_strbuf_view(path));
-  td_status s = td_file_make_dirs(dir);
+  td_status s = make_dir(dir);
   if (s) {
     td_status why =
         td_failed_precondition("Failed to create directory  %.*s, due to: %s", TD_STR_ARG(dir), td_status_message(s));

@@ -1,6 +1,5 @@
 #include "debug/listener.h"
 
-#include <assert.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"
@@ -11,13 +10,13 @@
 enum { MAX_REPLY_BYTES = 64 * 1024 * 1024 }; /* and more than any event of ours */
 
 typedef struct sending {
-  td_work work; /* on its way to the loop; its completion, too */
+  td_work work; /* to the loop, and from there to its next look at itself */
   td_debug_listener *listener;
   td_debug_send send;
-  int references; /* loop only from its start: the list's or the completion's, each message's */
+  int references; /* loop only from its start: the list's until it is reported, each message's, the post's */
   size_t unwritten;
   uint64_t reply; /* its number among the replies; 0: none is awaited */
-  bool is_done;
+  bool is_done, is_reported, is_posted;
   td_status status;
   struct sending *previous, *next; /* of those that are not done */
 } sending;
@@ -80,26 +79,40 @@ static void sending_unref(sending *s) {
   td_free(s);
 }
 
-static void report(td_work *w) {
-  sending *s = TD_CONTAINER_OF(w, sending, work);
-  s->send.done(s->send.arg, s->status);
-  sending_unref(s);
-}
-
-/* Its outcome is known. Never calls back from here: this may be a callback of the connection. Consumes `status`. */
-static void complete(sending *s, td_status status) {
+static void mark_done(sending *s, td_status status) {
   td_debug_listener *l = s->listener;
-  assert(!s->is_done);
   s->is_done = true;
   s->status = status;
   *(s->previous ? &s->previous->next : &l->sends) = s->next;
   *(s->next ? &s->next->previous : &l->sends_last) = s->previous;
-  s->work.run = report; /* the list's reference goes with it */
-  td_loop_post(l->loop, &s->work);
 }
 
-static void complete_if_through(sending *s) {
-  if (!s->is_done && !s->unwritten && s->reply <= s->listener->received) complete(s, TD_STATUS_OK);
+/* Outside of any callback of the stream: messages are released also when they will never be written, and only then is
+ * it known why. */
+static void look(td_work *w) {
+  sending *s = TD_CONTAINER_OF(w, sending, work);
+  s->is_posted = false;
+  if (!s->is_done && !s->unwritten && s->reply <= s->listener->received) mark_done(s, TD_STATUS_OK);
+  if (s->is_done && !s->is_reported) {
+    s->is_reported = true;
+    s->send.done(s->send.arg, s->status);
+    sending_unref(s);
+  }
+  sending_unref(s);
+}
+
+static void look_later(sending *s) {
+  if (s->is_posted || s->is_reported) return;
+  s->is_posted = true;
+  s->references++;
+  s->work.run = look;
+  td_loop_post(s->listener->loop, &s->work);
+}
+
+/* Consumes `status`. */
+static void fail(sending *s, td_status status) {
+  mark_done(s, status);
+  look_later(s);
 }
 
 static td_status write_failed(const td_debug_listener *l) {
@@ -115,10 +128,8 @@ static void on_reply(void *arg, td_str message) {
     return;
   }
   l->received++;
-  for (sending *s = l->sends, *next; s; s = next) {
-    next = s->next;
-    if (s->reply) complete_if_through(s);
-  }
+  for (sending *s = l->sends; s; s = s->next)
+    if (s->reply && s->reply <= l->received) look_later(s);
 }
 
 static void tell_closed(td_debug_listener *l) {
@@ -147,7 +158,7 @@ static void end(td_debug_listener *l) {
   l->is_over = true;
   td_timer_stop(l->loop, &l->patience);
   td_timer_stop(l->loop, &l->grace);
-  while (l->sends) complete(l->sends, write_failed(l));
+  while (l->sends) fail(l->sends, write_failed(l));
   if (l->call) td_client_call_release(l->call);
   l->call = NULL;
   if (l->channel) td_channel_destroy(l->channel);
@@ -196,8 +207,7 @@ static td_status open_stream(td_debug_listener *l) {
 
 static void written(void *owner) {
   sending *s = owner;
-  s->unwritten--;
-  if (!s->listener->is_over) complete_if_through(s);
+  if (!--s->unwritten) look_later(s);
   sending_unref(s);
 }
 
@@ -224,7 +234,7 @@ static void send_run(td_work *w) {
     status = open_stream(l);
   if (status) {
     s->references = 1;
-    complete(s, status);
+    fail(s, status);
     if (!l->is_over) end(l);
     return;
   }

@@ -82,12 +82,22 @@ static td_status nothing(td_kernel_ctx *ctx) {
 #define SPEC(n, i, o, a, f)   {.name = #n, .inputs = i, .outputs = o, .attrs = a, .flags = f},
 #define KERNEL(n, i, o, a, f) {.op = #n, .compute = nothing},
 
+#define DEBUG \
+  "device_name: string = ''; tensor_name: string = ''; debug_urls: list(string) = []; gated_grpc: bool = false"
+
 static const td_op_spec op_specs[] = {
     OPS(SPEC){.name = "NoCpu", .inputs = "x: T", .outputs = "y: T", .attrs = "T: type"},
     {.name = "FloatOnly", .inputs = "x: T", .outputs = "y: T", .attrs = "T: type"},
+    {"Copy", "input: T", "output: T", "T: type; tensor_name: string = ''; debug_ops_spec: list(string) = []", 0},
+    {"DebugIdentity", "input: T", "output: T", "T: type; " DEBUG, 0},
+    {"DebugNumericSummary", "input: T", "output: double",
+     "T: type; " DEBUG "; lower_bound: float = -inf; mute_if_healthy: bool = false", 0},
 };
 static const td_kernel_def kernels[] = {
     OPS(KERNEL){.op = "FloatOnly", .types = {{"T", TD_SET(TD_FLOAT)}}, .compute = nothing},
+    {.op = "Copy", .compute = nothing},
+    {.op = "DebugIdentity", .compute = nothing},
+    {.op = "DebugNumericSummary", .types = {{"T", TD_SET(TD_FLOAT)}}, .compute = nothing},
 };
 static const td_op_family family = {"graph_test", op_specs, TD_COUNT(op_specs), kernels, TD_COUNT(kernels)};
 

@@ -105,7 +105,7 @@ static td_status run_kernel(td_op_run *run, td_kernel *k, td_device *device, td_
     return td_invalid_argument("op %s takes %d inputs, the test gives %d", run->op, k->input_count, run->in_count);
   td_value in[64] = {0}, out[64] = {0};
   for (int i = 0; i < run->in_count; i++) {
-    if (td_dtype_is_ref(k->input_types[i])) {
+    if (run->is_ref || td_dtype_is_ref(k->input_types[i])) {
       in[i].ref = td_variable_retain(run->refs[i]);
     } else if (run->in[i]->dtype != k->input_types[i]) {
       return td_invalid_argument("input %d of op %s is %s, the test gives %s", i, run->op,
@@ -115,9 +115,10 @@ static td_status run_kernel(td_op_run *run, td_kernel *k, td_device *device, td_
     }
   }
   waiter w = {.ctx = {.kernel = k, .state = k->state, .step = step, .device = device, .in = in, .out = out}};
+  w.ctx.is_ref = run->is_ref;
   td_status s = compute(k, &w);
   for (int i = 0; i < run->in_count; i++) {
-    if (td_dtype_is_ref(k->input_types[i]))
+    if (run->is_ref || td_dtype_is_ref(k->input_types[i]))
       td_variable_release(in[i].ref);
     else
       td_tensor_release(in[i].tensor);

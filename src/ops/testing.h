@@ -13,6 +13,7 @@ typedef struct td_op_run {
   td_tensor **in;
   int in_count;
   td_variable **refs; /* ref inputs, by input index; NULL: none */
+  bool is_ref;        /* value inputs are fed by refs, too, and stay variables (TD_KERNEL_TAKES_REF) */
   td_device *device;  /* NULL: one of its own for this run */
   td_step *step;      /* NULL: a plain one, without rendezvous */
   td_kernel **kernel; /* not NULL: where a kernel is kept between runs (created when *kernel is NULL) */
