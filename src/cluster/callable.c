@@ -14,7 +14,6 @@ static td_status check(const Pb__CallableOptions *o) {
         "CallableOptions::feed_devices and CallableOptions::fetch_devices to configure feeding/fetching tensors "
         "to/from "
         "device memory is not yet supported when using a remote session.");
-  if (o->n_tensor_connection) return td_unimplemented("CallableOptions::tensor_connection is not implemented");
   return TD_STATUS_OK;
 }
 
@@ -41,6 +40,12 @@ td_status td_callable_make(td_master_session *s, const Pb__MakeCallableRequest *
   td_strbuf watches = {0};
   TD_TRY(check(o));
   td_names names = td_names_of(&arena, o->feed, o->n_feed, o->fetch, o->n_fetch, o->target, o->n_target);
+  td_connection *connections = td_arena_array(&arena, td_connection, o->n_tensor_connection + 1);
+  for (size_t i = 0; i < o->n_tensor_connection; i++)
+    connections[i] =
+        (td_connection){td_str_of(o->tensor_connection[i]->from_tensor), td_str_of(o->tensor_connection[i]->to_tensor)};
+  names.connections = connections;
+  names.connection_count = o->n_tensor_connection;
   td_status status = TD_STATUS_OK;
   if (o->run_options && td_watches_any(o->run_options->debug_options)) {
     names.watches = o->run_options->debug_options;

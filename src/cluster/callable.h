@@ -4,7 +4,7 @@
 
 #include "cluster/master_session.h"
 
-/* MakeCallable; builds the plan. Blocking. UNIMPLEMENTED for feed_devices, fetch_devices and tensor connections. */
+/* MakeCallable; builds the plan. Blocking. UNIMPLEMENTED for feed_devices and fetch_devices. */
 td_status td_callable_make(td_master_session *s, const Pb__MakeCallableRequest *request,
                            int64_t *out_handle) TD_MUST_USE;
 /* ReleaseCallable; an unknown handle is fine. */

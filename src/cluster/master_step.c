@@ -395,8 +395,12 @@ static td_status find_step_view(td_master_step *st, bool *is_new) {
   td_run_step_request *r = &st->request;
   td_str *feeds = td_arena_array(&st->arena, td_str, st->feeds.count + 1);
   for (size_t i = 0; i < st->feeds.count; i++) feeds[i] = st->feeds.items[i].name;
-  st->names =
-      (td_names){feeds, r->fetches, r->targets, st->feeds.count, r->fetch_count, r->target_count, NULL, TD_STR("")};
+  st->names = (td_names){.feeds = feeds,
+                         .fetches = r->fetches,
+                         .targets = r->targets,
+                         .feed_count = st->feeds.count,
+                         .fetch_count = r->fetch_count,
+                         .target_count = r->target_count};
   if (st->debug) {
     st->names.watches = st->debug->watches;
     st->names.watch_bytes = st->debug->bytes;

@@ -53,6 +53,11 @@ static td_str *canonical(td_arena *arena, const td_str *names, size_t *count, bo
   return out;
 }
 
+static td_str canonical_name(td_arena *arena, td_str name) {
+  size_t one = 1;
+  return canonical(arena, &name, &one, true)[0];
+}
+
 /* With sizes: a name may hold any byte, and no two lists may look alike. */
 static void append_list(td_strbuf *b, char kind, const td_str *names, size_t count) {
   for (size_t i = 0; i < count; i++) {
@@ -66,6 +71,10 @@ static void append_key(td_strbuf *b, const td_names *n) {
   append_list(b, 'i', n->feeds, n->feed_count);
   append_list(b, 'o', n->fetches, n->fetch_count);
   append_list(b, 't', n->targets, n->target_count);
+  for (size_t i = 0; i < n->connection_count; i++) {
+    append_list(b, 'f', &n->connections[i].from, 1);
+    append_list(b, 'c', &n->connections[i].to, 1);
+  }
   td_watches_append_key(b, n->watches);
 }
 
@@ -81,8 +90,13 @@ static td_plan *create_plan(td_master_session *s, const td_names *n) {
   p->fetches = canonical(&p->arena, n->fetches, &p->fetch_count, true);
   p->targets = canonical(&p->arena, n->targets, &p->target_count, false);
   p->watches = td_arena_str(&p->arena, n->watch_bytes);
-  td_names sorted = {p->feeds,       p->fetches,      p->targets, p->feed_count,
-                     p->fetch_count, p->target_count, n->watches, p->watches};
+  p->connection_count = n->connection_count;
+  p->connections = td_arena_array(&p->arena, td_connection, n->connection_count + 1);
+  for (size_t i = 0; i < n->connection_count; i++)
+    p->connections[i] = (td_connection){canonical_name(&p->arena, n->connections[i].from),
+                                        canonical_name(&p->arena, n->connections[i].to)};
+  td_names sorted = {p->feeds,        p->fetches, p->targets, p->feed_count,  p->fetch_count,
+                     p->target_count, n->watches, p->watches, p->connections, p->connection_count};
   td_strbuf key = {0};
   append_key(&key, &sorted);
   p->signature = td_arena_str(&p->arena, td_strbuf_view(&key));
@@ -94,11 +108,6 @@ static td_rendezvous_key client_key(td_master_session *s, td_arena *arena, td_st
   td_rendezvous_key key;
   td_rendezvous_key_make(arena, s->client_device, s->client_incarnation, s->client_device, edge, &key);
   return key;
-}
-
-static td_str canonical_name(td_arena *arena, td_str name) {
-  size_t one = 1;
-  return canonical(arena, &name, &one, true)[0];
 }
 
 td_plan_view *td_plan_view_of_part(td_master_session *s, td_plan *p, const td_names *n, td_arena *a) {
@@ -220,6 +229,8 @@ static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
       .target_count = p->target_count,
       .client_device = s->client_device,
       .client_incarnation = s->client_incarnation,
+      .connections = p->connections,
+      .connection_count = p->connection_count,
   };
   td_partition_options partition = {.by_task = true,
                                     .suffix = 'S',

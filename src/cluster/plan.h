@@ -5,6 +5,7 @@
 
 #include "cluster/master_session.h"
 #include "debug/debugger.h"
+#include "graph/prune.h"
 
 typedef struct td_plan_partition {
   td_worker *worker;
@@ -18,6 +19,8 @@ struct td_plan {
   td_arena arena;
   td_str *feeds, *fetches, *targets; /* canonical, sorted, unique */
   size_t feed_count, fetch_count, target_count;
+  td_connection *connections; /* of callables */
+  size_t connection_count;
   td_str watches;   /* an encoded DebugOptions; empty: nothing is watched */
   td_str signature; /* key in session->plans */
   /* immutable once is_ready */
@@ -50,6 +53,8 @@ typedef struct td_names {
   size_t feed_count, fetch_count, target_count;
   const Pb__DebugOptions *watches; /* NULL: none. A plan with other watches is another plan */
   td_str watch_bytes;              /* the same, encoded */
+  const td_connection *connections;
+  size_t connection_count;
 } td_names;
 
 /* Borrows the strings; the lists lie in `arena`. */

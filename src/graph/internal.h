@@ -11,7 +11,8 @@ td_status td_graph_attach(td_status s, td_str node) TD_MUST_USE;
 td_status td_graph_check_types(const td_node *dst, int dst_slot, td_str src, int src_slot, int got) TD_MUST_USE;
 
 td_node_kind td_node_kind_of(td_str op);
-td_str td_node_original(const td_node *n);   /* the user's node that it stands for */
+td_str td_node_original(const td_node *n); /* the user's node that it stands for */
+bool td_node_is_placeholder(const td_node *n);
 bool td_node_is_generator(const td_node *n); /* no inputs, one output that is no ref */
 
 /* Takes `arena` over: it lives as long as the graph, and *arena is left empty. */
@@ -29,6 +30,9 @@ void td_node_def_set_attr(td_node_def *def, td_arena *arena, td_str name, const 
 
 /* A copy of a message in `arena`. INVALID_ARGUMENT when it cannot be encoded and decoded again. */
 td_status td_graph_copy_message(const ProtobufCMessage *message, td_arena *arena, void *out) TD_MUST_USE;
+
+/* "_<kind>_<node>_<slot>", with a number when there is such a node; in the graph's arena. */
+td_str td_graph_endpoint_name(td_graph *g, const char *kind, const td_node *n, int slot);
 
 /* ---- validate.c ---- */
 bool td_node_name_is_valid(td_str name, bool allow_internal);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/mem.h"
+#include "graph/connect.h"
 #include "graph/internal.h"
 
 bool td_tensor_name_parse(td_str text, td_str *out_node, int *out_index) {
@@ -31,6 +32,7 @@ typedef struct fetch {
 typedef struct pruner {
   const td_prune_options *o;
   td_graph *base, *g;
+  int first_connection; /* nodes from this id on read what is computed, not what is fed */
   td_arena scratch;
   feed *feeds;
   fetch *fetches;
@@ -63,7 +65,7 @@ static feed *find_feed(pruner *p, const td_node *n, int slot) {
   return i >= 0 ? &p->feeds[i] : NULL;
 }
 
-static bool is_placeholder(const td_node *n) {
+bool td_node_is_placeholder(const td_node *n) {
   return td_str_is(n->def.op, "Placeholder") || td_str_is(n->def.op, "PlaceholderV2");
 }
 
@@ -89,7 +91,7 @@ static td_status resolve_feeds(pruner *p) {
     find_value(&f->node, &f->slot);
     if (find_feed(p, f->node, f->slot))
       return td_invalid_argument("Endpoint \"%.*s\" fed more than once.", TD_STR_ARG(name));
-    f->takes_control = p->feed_of[f->node->id] < 0 && is_placeholder(f->node);
+    f->takes_control = p->feed_of[f->node->id] < 0 && td_node_is_placeholder(f->node);
     f->next = p->feed_of[f->node->id];
     p->feed_of[f->node->id] = (int)i;
   }
@@ -138,7 +140,7 @@ static void need_node(pruner *p, const td_node *n) {
 /* The feed that the edge comes from in the new graph; NULL: its own source. */
 static feed *feed_of_edge(pruner *p, const td_edge *e) {
   int i = p->feed_of[e->src->id];
-  if (i < 0) return NULL;
+  if (i < 0 || e->dst->id >= p->first_connection) return NULL;
   if (e->src_slot != TD_CONTROL_SLOT) return find_feed(p, e->src, e->src_slot);
   while (i >= 0 && !p->feeds[i].takes_control) i = p->feeds[i].next;
   return i >= 0 ? &p->feeds[i] : NULL;
@@ -181,7 +183,7 @@ static td_status mark_needed(pruner *p) {
 
 /* ---- the new graph ---- */
 
-static td_str unique_name(td_graph *g, const char *kind, const td_node *n, int slot) {
+td_str td_graph_endpoint_name(td_graph *g, const char *kind, const td_node *n, int slot) {
   char *name = td_arena_printf(&g->arena, "_%s_%.*s_%d", kind, TD_STR_ARG(n->def.name), slot);
   for (int k = 1; td_graph_find(g, td_str_of(name)); k++)
     name = td_arena_printf(&g->arena, "_%s_%.*s_%d_%d", kind, TD_STR_ARG(n->def.name), slot, k);
@@ -203,7 +205,8 @@ static td_status add_endpoint(pruner *p, const char *kind, const char *op_name, 
   attrs[3] = (td_attr){TD_STR("send_device_incarnation"), td_attr_value_int(a, (int64_t)p->o->client_incarnation)};
   attrs[4] = (td_attr){TD_STR("recv_device"), where};
   attrs[5] = (td_attr){TD_STR("client_terminated"), td_attr_value_bool(a, true)};
-  td_node_def def = {.name = unique_name(p->g, kind, n, slot), .op = op->name, .attrs = attrs, .attr_count = 6};
+  td_node_def def = {
+      .name = td_graph_endpoint_name(p->g, kind, n, slot), .op = op->name, .attrs = attrs, .attr_count = 6};
   TD_TRY(td_graph_add_node(p->g, &def, op, out));
   (*out)->device = device;
   (*out)->original = n->original.size ? n->original : n->def.name;
@@ -263,11 +266,18 @@ static td_status prune(pruner *p) {
 }
 
 td_status td_graph_prune(td_graph *base, const td_prune_options *options, td_graph **out) {
-  pruner p = {.o = options, .base = base, .g = td_graph_create(base->library)};
+  td_graph *connected = NULL;
+  int first_connection = (int)base->node_count;
+  if (options->connection_count) {
+    TD_TRY(td_graph_connect(base, options, &connected, &first_connection));
+    base = connected;
+  }
+  pruner p = {.o = options, .base = base, .g = td_graph_create(base->library), .first_connection = first_connection};
   p.g->origin = td_graph_retain(base);
   td_graph_copy_versions(p.g, base);
   td_status status = prune(&p);
   td_arena_deinit(&p.scratch);
+  td_graph_release(connected);
   if (status)
     td_graph_release(p.g);
   else

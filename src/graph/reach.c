@@ -1,17 +1,12 @@
 #include "graph/reach.h"
 
-#include "base/mem.h"
 #include "graph/prune.h"
-
-typedef struct pending_feed {
-  int slot, next; /* feed of the same node; -1: none */
-} pending_feed;
+#include "graph/tensor_set.h"
 
 typedef struct walk {
   const td_graph *g;
   td_arena scratch;
-  pending_feed *feeds;
-  int *feed_of; /* by node: its first feed; -1: none */
+  td_tensor_set pending;
   bool *is_seen;
   int *stack;
   size_t stack_size;
@@ -23,12 +18,12 @@ static td_node *find(const td_graph *g, td_str tensor, int *slot) {
 }
 
 static td_status mark_pending(walk *w, const td_str *pending, size_t count) {
-  w->feeds = td_arena_array(&w->scratch, pending_feed, count + 1);
+  int slot;
+  td_tensor_set_init(&w->pending, &w->scratch, w->g, count);
   for (size_t i = 0; i < count; i++) {
-    td_node *n = find(w->g, pending[i], &w->feeds[i].slot);
+    td_node *n = find(w->g, pending[i], &slot);
     if (!n) return td_not_found("Feed %.*s: not found", TD_STR_ARG(pending[i]));
-    w->feeds[i].next = w->feed_of[n->id];
-    w->feed_of[n->id] = (int)i;
+    td_tensor_set_add(&w->pending, n, slot);
   }
   return TD_STATUS_OK;
 }
@@ -37,12 +32,6 @@ static void visit(walk *w, const td_node *n) {
   if (w->is_seen[n->id]) return;
   w->is_seen[n->id] = true;
   w->stack[w->stack_size++] = n->id;
-}
-
-static bool is_pending(const walk *w, const td_edge *e) {
-  int i = w->feed_of[e->src->id];
-  while (i >= 0 && w->feeds[i].slot != e->src_slot) i = w->feeds[i].next;
-  return i >= 0;
 }
 
 static td_status check(walk *w, const td_str *fetches, size_t count) {
@@ -55,7 +44,7 @@ static td_status check(walk *w, const td_str *fetches, size_t count) {
   while (w->stack_size) {
     const td_node *n = w->g->nodes[w->stack[--w->stack_size]];
     for (const td_edge *e = n->in_edges; e; e = e->next_in) {
-      if (is_pending(w, e))
+      if (td_tensor_set_find(&w->pending, e->src, e->src_slot) >= 0)
         return td_invalid_argument("Fetch %.*s:%d can't be computed from the feeds that have been fed so far.",
                                    TD_STR_ARG(e->src->def.name), e->src_slot);
       visit(w, e->src);
@@ -67,10 +56,8 @@ static td_status check(walk *w, const td_str *fetches, size_t count) {
 td_status td_graph_check_computable(const td_graph *g, const td_str *fetches, size_t fetch_count, const td_str *pending,
                                     size_t pending_count) {
   walk w = {.g = g};
-  w.feed_of = td_arena_array(&w.scratch, int, g->node_count + 1);
   w.is_seen = td_arena_array(&w.scratch, bool, g->node_count + 1);
   w.stack = td_arena_array(&w.scratch, int, g->node_count + 1);
-  for (size_t i = 0; i < g->node_count; i++) w.feed_of[i] = -1;
   td_status status = mark_pending(&w, pending, pending_count);
   if (!status) status = check(&w, fetches, fetch_count);
   td_arena_deinit(&w.scratch);
