@@ -12,8 +12,7 @@ static td_status check(const Pb__CallableOptions *o) {
   if (o->n_feed_devices || o->n_fetch_devices)
     return td_unimplemented(
         "CallableOptions::feed_devices and CallableOptions::fetch_devices to configure feeding/fetching tensors "
-        "to/from "
-        "device memory is not yet supported when using a remote session.");
+        "to/from device memory is not yet supported when using a remote session.");
   return TD_STATUS_OK;
 }
 

@@ -226,57 +226,6 @@ static void test_extend(void **state) {
   td_arena_deinit(&a);
 }
 
-static void test_callable(void **state) {
-  td_arena a = {0};
-  char *s, *feeds[] = {"x:0"}, *fetches[] = {"z:0"};
-  must(td_test_create_session(&cluster, 1,
-                              "x Placeholder " W0 " - dtype: float; shape: unknown\n"
-                              "z Square " W1 " x T: float",
-                              NULL, &a, &s));
-  Pb__MakeCallableRequest make = PB__MAKE_CALLABLE_REQUEST__INIT;
-  Pb__CallableOptions options = PB__CALLABLE_OPTIONS__INIT;
-  Pb__MakeCallableResponse *made;
-  make.session_handle = s;
-  make.options = &options;
-  options.n_feed = options.n_fetch = 1;
-  options.feed = feeds;
-  options.fetch = fetches;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/MakeCallable", &make.base, 9000,
-                    &pb__make_callable_response__descriptor, &a, (ProtobufCMessage **)&made));
-  Pb__RunCallableRequest run = PB__RUN_CALLABLE_REQUEST__INIT;
-  Pb__RunCallableResponse *ran;
-  run.session_handle = s;
-  run.handle = made->handle;
-  const char *path = "/tensorflow.MasterService/RunCallable";
-  must_fail(td_test_call(cluster.channels[1], path, &run.base, 9000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-            "takes 1 feeds");
-  Pb__TensorProto feed = PB__TENSOR_PROTO__INIT, *one = &feed;
-  float three = 3;
-  feed.dtype = TD_FLOAT;
-  feed.n_float_val = 1;
-  feed.float_val = &three;
-  run.feed = &one;
-  run.n_feed = 1;
-  must(td_test_call(cluster.channels[1], path, &run.base, 9000, &pb__run_callable_response__descriptor, &a,
-                    (ProtobufCMessage **)&ran));
-  assert_int_equal(ran->n_fetch, 1);
-  float nine;
-  memcpy(&nine, ran->fetch[0]->tensor_content.data, 4);
-  assert_true(nine == 9);
-  Pb__ReleaseCallableRequest release = PB__RELEASE_CALLABLE_REQUEST__INIT;
-  release.session_handle = s;
-  release.handle = made->handle;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/ReleaseCallable", &release.base, 9000, NULL, NULL,
-                    NULL));
-  must_fail(td_test_call(cluster.channels[1], path, &run.base, 9000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-            "was released");
-  run.handle = 77;
-  must_fail(td_test_call(cluster.channels[1], path, &run.base, 9000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-            "No such callable handle: 77");
-  must(td_test_close_session(&cluster, 1, s));
-  td_arena_deinit(&a);
-}
-
 static void test_reset_clears_containers_and_sessions(void **state) {
   td_arena a = {0};
   char *s, *again;
@@ -447,7 +396,6 @@ int main(void) {
       cmocka_unit_test(test_endless_loop_is_cancelled),
       cmocka_unit_test(test_close_cancels_running_steps),
       cmocka_unit_test(test_extend),
-      cmocka_unit_test(test_callable),
       cmocka_unit_test(test_reset_clears_containers_and_sessions),
       cmocka_unit_test(test_isolated_state),
       cmocka_unit_test(test_recv_tensor_early_late_and_wrong),

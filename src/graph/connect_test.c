@@ -72,7 +72,11 @@ static void test_readers_read_another(void **state) {
 }
 
 static void test_a_later_connection_leads_on(void **state) {
-  expect(CONNECT("a:0", "q:0", "b:0", "a:0"), NULL, "r:0", "_send_r_0 = _Send(r) @" CLIENT);
+  expect(CONNECT("a:0", "q:0", "p:0", "a:0"), NULL, "r:0",
+         "_identity_a_0 = Identity(p)\n_identity_q_0 = Identity(_identity_a_0)\n_send_r_0 = _Send(r) @" CLIENT
+         "\np = Placeholder()\nr = Neg(_identity_q_0)\n");
+  expect(CONNECT("p:0", "a:0", "a:0", "q:0"), NULL, "r:0", /* made before: q's reads a itself */
+         "_identity_q_0 = Identity(a)\n_send_r_0 = _Send(r) @" CLIENT "\na = Placeholder()\nr = Neg(_identity_q_0)\n");
 }
 
 static void test_connections_that_cannot_be_made(void **state) {
