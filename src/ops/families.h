@@ -21,6 +21,7 @@
   X(control_flow)      \
   X(conv)              \
   X(count_up_to)       \
+  X(csv)               \
   X(data_batch)        \
   X(data_cache)        \
   X(data_consume)      \
@@ -36,6 +37,8 @@
   X(debug)             \
   X(depthwise)         \
   X(diag)              \
+  X(encoded)           \
+  X(example)           \
   X(files)             \
   X(function_args)     \
   X(functional)        \

@@ -13,7 +13,6 @@
 /* Fields of Summary, Summary.Value, HistogramProto. */
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_HISTOGRAM = 5, VALUE_TENSOR = 8, VALUE_METADATA = 9 };
 enum { HISTO_MIN = 1, HISTO_MAX, HISTO_NUM, HISTO_SUM, HISTO_SQUARES, HISTO_LIMITS, HISTO_COUNTS };
-enum { PROTO_DTYPE = 1, PROTO_SHAPE = 2, PROTO_STRINGS = 8 }; /* of TensorProto */
 
 static td_str string_at(const td_tensor *t, int64_t i) { return td_string_view(TD_DATA(t, td_string) + i); }
 
@@ -225,22 +224,12 @@ static td_status merge_compute(td_kernel_ctx *ctx) {
 
 /* ---- TensorSummary ---- */
 
-/* Readers of events take strings as a list only. */
-static void encode_strings(const td_tensor *t, td_strbuf *out) {
-  td_strbuf shape = {0};
-  td_shape_encode(t->rank, t->dims, &shape);
-  td_wire_put_uint(out, PROTO_DTYPE, TD_STRING);
-  td_wire_put_bytes(out, PROTO_SHAPE, td_strbuf_view(&shape));
-  for (int64_t i = 0; i < t->count; i++) td_wire_put_bytes(out, PROTO_STRINGS, string_at(t, i));
-  td_strbuf_deinit(&shape);
-}
-
 /* A Value of a tensor, with a tag and serialized metadata or without. */
 static td_status put_tensor(td_kernel_ctx *ctx, const td_tensor *t, td_str tag, td_str metadata) {
   td_strbuf out = {0}, value = {0}, message = {0};
   td_status status = TD_STATUS_OK;
   if (t->dtype == TD_STRING) {
-    encode_strings(t, &message);
+    td_tensor_encode_strings(t, &message);
   } else {
     status = td_tensor_encode(t, &message);
   }

@@ -119,3 +119,9 @@ td_status td_tensor_encode(const td_tensor *t, td_strbuf *out) {
   td_strbuf_deinit(&bytes);
   return status;
 }
+
+void td_tensor_encode_strings(const td_tensor *t, td_strbuf *out) {
+  uint8_t head[TD_TENSOR_HEADER_MAX];
+  td_strbuf_append(out, td_str_n(head, (size_t)(write_head(t, head) - head)));
+  for (int64_t i = 0; i < t->count; i++) td_wire_put_bytes(out, 8, td_string_view(TD_DATA(t, td_string) + i));
+}

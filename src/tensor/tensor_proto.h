@@ -31,6 +31,8 @@ size_t td_tensor_proto_header(const td_tensor *t, uint8_t *to);
 
 /* Appends the whole TensorProto of any tensor. UNIMPLEMENTED for a variant that cannot travel. */
 td_status td_tensor_encode(const td_tensor *t, td_strbuf *out) TD_MUST_USE;
+/* Appends a string tensor with its elements as a list (string_val), the only form that other programs read. */
+void td_tensor_encode_strings(const td_tensor *t, td_strbuf *out);
 
 /* dtype, dims and so on of a message that names no content, from the bytes of a TensorShapeProto. Unknown sizes are
  * -1; *unknown_rank with no dims for an unknown rank. INVALID_ARGUMENT for sizes below -1 or too many. */
