@@ -10,6 +10,7 @@
   X(addn)              \
   X(arg)               \
   X(avg_pool)          \
+  X(barrier)           \
   X(batch_norm)        \
   X(bias)              \
   X(binary)            \
@@ -75,6 +76,7 @@
   X(slice)             \
   X(softmax)           \
   X(space)             \
+  X(sparse_map)        \
   X(stack)             \
   X(stage)             \
   X(string_basics)     \

@@ -49,14 +49,7 @@ struct td_queue {
   attempt waiting[2]; /* ring heads, by action */
 };
 
-static const char *const kind_names[] = {
-    [TD_QUEUE_FIFO] = "FIFOQueue",
-    [TD_QUEUE_SHUFFLE] = "RandomShuffleQueue",
-    [TD_QUEUE_PADDING] = "PaddingFIFOQueue",
-    [TD_QUEUE_PRIORITY] = "PriorityQueue",
-};
-
-static const char *kind_name(const td_queue *q) { return kind_names[q->spec.kind]; }
+static const char *kind_name(const td_queue *q) { return td_queue_kind_name(q->spec.kind); }
 
 static void tuple_free(const td_queue *q, tuple *t) {
   for (int i = 0; i < q->spec.type_count; i++) td_tensor_release(t->parts[i]);
@@ -68,13 +61,6 @@ static tuple *tuple_create(const td_queue *q) {
 }
 
 /* ---- life ---- */
-
-void td_queue_spec_deinit(td_queue_spec *s) {
-  for (int i = 0; i < s->shape_count; i++) td_partial_shape_deinit(&s->shapes[i]);
-  td_free(s->shapes);
-  td_free(s->types);
-  *s = (td_queue_spec){0};
-}
 
 static void destroy(td_resource *r) { /* attempts retain the queue: there are none */
   td_queue *q = (td_queue *)r;
@@ -88,46 +74,8 @@ static void destroy(td_resource *r) { /* attempts retain the queue: there are no
 
 const td_resource_type td_queue_type = {.name = "N10tensorflow14QueueInterfaceE", .destroy = destroy};
 
-/* "[int64, float]" and "[[2,3], []]" */
-static char *types_text(const td_queue_spec *s) {
-  td_strbuf b = {0};
-  for (int i = 0; i < s->type_count; i++) td_strbuf_printf(&b, "%s%s", i ? ", " : "", td_dtype_name(s->types[i]));
-  return td_strbuf_take(&b);
-}
-
-static char *shapes_text(const td_queue_spec *s) {
-  td_strbuf b = {0};
-  td_strbuf_putc(&b, '[');
-  for (int i = 0; i < s->shape_count; i++) {
-    char *text = td_partial_shape_text(&s->shapes[i]);
-    td_strbuf_printf(&b, "%s%s", i ? ", " : "", text);
-    td_free(text);
-  }
-  td_strbuf_putc(&b, ']');
-  return td_strbuf_take(&b);
-}
-
-static td_status check_spec(const td_queue_spec *s, td_str name) {
-  if (!s->type_count) return td_invalid_argument("Empty component types for queue %.*s", TD_STR_ARG(name));
-  if (s->shape_count && s->shape_count != s->type_count) {
-    char *types = types_text(s), *shapes = shapes_text(s);
-    td_status status =
-        td_invalid_argument("Different number of component types.  Types: %s, Shapes: %s", types, shapes);
-    td_free(types);
-    td_free(shapes);
-    return status;
-  }
-  if (s->kind == TD_QUEUE_PADDING && s->shape_count != s->type_count)
-    return td_invalid_argument("Shapes must be provided for all components, but received %d dtypes and %d shapes.",
-                               s->type_count, s->shape_count);
-  for (int i = 0; i < s->shape_count; i++)
-    if (s->shapes[i].rank < 0 || (s->kind != TD_QUEUE_PADDING && !td_partial_shape_is_full(&s->shapes[i])))
-      return td_invalid_argument("The shape of component %d of queue %.*s is not fully known", i, TD_STR_ARG(name));
-  return TD_STATUS_OK;
-}
-
 td_status td_queue_create(td_queue_spec *spec, td_str name, td_queue **out) {
-  TD_TRY(check_spec(spec, name));
+  TD_TRY(td_queue_spec_check(spec, name));
   td_queue *q = td_new(td_queue);
   td_resource_init(&q->resource, &td_queue_type);
   pthread_mutex_init(&q->lock, NULL);
@@ -142,44 +90,8 @@ td_status td_queue_create(td_queue_spec *spec, td_str name, td_queue **out) {
   return TD_STATUS_OK;
 }
 
-static bool same_types(const td_queue_spec *a, const td_queue_spec *b) {
-  return a->type_count == b->type_count && !memcmp(a->types, b->types, (size_t)a->type_count * sizeof *a->types);
-}
-
-static bool same_shapes(const td_queue_spec *a, const td_queue_spec *b) {
-  if (a->shape_count != b->shape_count) return false;
-  for (int i = 0; i < a->shape_count; i++) {
-    const td_partial_shape *x = &a->shapes[i], *y = &b->shapes[i];
-    if (a->kind == TD_QUEUE_PADDING ? !td_partial_shape_fits(x, y->rank, y->dims) : !td_partial_shape_eq(x, y))
-      return false;
-  }
-  return true;
-}
-
-static td_status differ(const td_queue *q, const char *what, char *have, char *want) {
-  td_status s = td_invalid_argument("Shared queue '%s' has component %s %s but requested component %s were %s", q->name,
-                                    what, have, what, want);
-  td_free(have);
-  td_free(want);
-  return s;
-}
-
 td_status td_queue_matches(const td_queue *q, const td_queue_spec *s, td_str node, td_str op) {
-  const td_queue_spec *own = &q->spec;
-  if (own->kind != s->kind) return td_invalid_argument("Expected %s, found %.*s", kind_name(q), TD_STR_ARG(op));
-  if (own->capacity != s->capacity)
-    return td_invalid_argument("Shared queue '%s' has capacity %lld but requested capacity was %lld", q->name,
-                               (long long)own->capacity, (long long)s->capacity);
-  if (own->min_after_dequeue != s->min_after_dequeue)
-    return td_invalid_argument("Shared queue '%s' has min_after_dequeue %lld but requested min_after_dequeue was %lld.",
-                               q->name, (long long)own->min_after_dequeue, (long long)s->min_after_dequeue);
-  if ((s->seed || s->seed2) && (s->seed != own->seed || s->seed2 != own->seed2))
-    return td_invalid_argument("Shared queue '%s' has random seeds (%lld, %lld) but requested seeds are (%lld, %lld).",
-                               q->name, (long long)own->seed, (long long)own->seed2, (long long)s->seed,
-                               (long long)s->seed2);
-  if (!same_types(own, s)) return differ(q, "types", types_text(own), types_text(s));
-  if (!same_shapes(own, s)) return differ(q, "shapes", shapes_text(own), shapes_text(s));
-  return TD_STATUS_OK;
+  return td_queue_spec_matches(&q->spec, s, q->name, node, op);
 }
 
 /* ---- the elements; under the lock ---- */
@@ -544,7 +456,7 @@ static td_status check_outputs(const td_queue *q, const td_kernel_ctx *ctx) {
   td_strbuf b = {0};
   for (int i = 0; i < ctx->kernel->output_count; i++)
     td_strbuf_printf(&b, "%s%s", i ? ", " : "", td_dtype_name(ctx->kernel->output_types[i]));
-  char *types = types_text(&q->spec);
+  char *types = td_queue_types_text(&q->spec);
   td_status s = td_invalid_argument("Signature mismatch, have: -> %s expected: -> %s", td_strbuf_cstr(&b), types);
   td_strbuf_deinit(&b);
   td_free(types);
@@ -652,20 +564,36 @@ static void close_and_cancel(td_queue *q) {
   flush(q);
 }
 
+void td_queue_shut(td_queue *q) {
+  td_resource_retain(q);
+  close_and_cancel(q);
+  td_resource_release(q);
+}
+
 void td_queue_close(td_queue *q, td_kernel_ctx *ctx, bool cancel_pending) {
   if (!cancel_pending) { /* behind the enqueues that wait */
     submit(&(attempt){.queue = q, .ctx = ctx, .action = ENQUEUE, .is_close = true});
     return;
   }
-  td_resource_retain(q);
-  close_and_cancel(q);
-  td_resource_release(q);
+  td_queue_shut(q);
   td_kernel_done(ctx, TD_STATUS_OK);
 }
 
 const td_dtype *td_queue_types(const td_queue *q, int *count) {
   *count = q->spec.type_count;
   return q->spec.types;
+}
+
+void td_queue_put(td_queue *q, td_tensor **parts) {
+  tuple *t = tuple_create(q);
+  memcpy(t->parts, parts, (size_t)q->spec.type_count * sizeof *parts);
+  if (q->spec.kind == TD_QUEUE_PRIORITY) t->priority = *TD_DATA(parts[0], int64_t);
+  td_resource_retain(q);
+  pthread_mutex_lock(&q->lock);
+  put(q, t);
+  pthread_mutex_unlock(&q->lock);
+  flush(q);
+  td_resource_release(q);
 }
 
 int64_t td_queue_size(td_queue *q) {

@@ -26,6 +26,15 @@ typedef struct td_queue_spec {
   int64_t min_after_dequeue, seed, seed2; /* shuffling */
 } td_queue_spec;
 void td_queue_spec_deinit(td_queue_spec *s);
+/* INVALID_ARGUMENT for one that makes no sense, or unless `own` is what `want` asks for. */
+td_status td_queue_spec_check(const td_queue_spec *s, td_str name) TD_MUST_USE;
+td_status td_queue_spec_matches(const td_queue_spec *own, const td_queue_spec *want, const char *name, td_str node,
+                                td_str op) TD_MUST_USE;
+/* The part of it about types and shapes, for a `noun` of that name. */
+td_status td_queue_components_match(const td_queue_spec *own, const td_queue_spec *want, const char *noun,
+                                    const char *name) TD_MUST_USE;
+char *td_queue_types_text(const td_queue_spec *s); /* "int64, float"; td_free()d by the caller */
+const char *td_queue_kind_name(td_queue_kind kind);
 
 /* Takes the contents of `spec`. INVALID_ARGUMENT for one that makes no sense. */
 td_status td_queue_create(td_queue_spec *spec, td_str name, td_queue **out) TD_MUST_USE;
@@ -40,6 +49,11 @@ void td_queue_dequeue_many(td_queue *q, td_kernel_ctx *ctx, int32_t n, bool allo
 void td_queue_close(td_queue *q, td_kernel_ctx *ctx, bool cancel_pending);
 /* Types of the components; as long as the queue. */
 const td_dtype *td_queue_types(const td_queue *q, int *count);
+/* Outside of any run, for who keeps a queue inside another structure. Put: an element of the queue's types and shapes
+ * (the caller's business), taking one reference to each part; neither capacity nor closing stops it. Shut: closes, and
+ * cancels the enqueues that wait. */
+void td_queue_put(td_queue *q, td_tensor **parts);
+void td_queue_shut(td_queue *q);
 int64_t td_queue_size(td_queue *q);
 bool td_queue_is_closed(td_queue *q);
 
