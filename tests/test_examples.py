@@ -49,6 +49,14 @@ def test_between_graph(python):
     assert len(steps) == 2 and 100 <= max(steps) <= 200, out
 
 
+def test_sync_replicas(python):
+    out = launch(python, ["--ps=1", "--worker=2"], "sync_replicas.py")
+    workers = re.findall(r"worker (\d): loss \S+ at global step (\d+), weight (\S+), bias (\S+)", out)
+    assert sorted(w[0] for w in workers) == ["0", "1"], out
+    for _, step, weight, bias in workers:
+        assert int(step) >= 100 and abs(float(weight) - 3) < 0.01 and abs(float(bias) - 2) < 0.01, out
+
+
 @pytest.mark.parametrize("model,least", [("softmax", 0.93), ("mlp", 0.95), ("cnn", 0.95)])
 def test_digits(python, model, least):
     out = launch(python, ["--ps=1", "--worker=1"], "digits.py", "--model=" + model, "--steps=250")
