@@ -13,6 +13,8 @@ static inline uint64_t td_clock_ns(clockid_t id) {
 
 /* Monotonic, for intervals and deadlines. */
 static inline uint64_t td_now_ns(void) { return td_clock_ns(CLOCK_MONOTONIC); }
+/* The same to about 4 ms, in a few nanoseconds: for what is only looked at when it has lasted. */
+static inline uint64_t td_now_coarse_ns(void) { return td_clock_ns(CLOCK_MONOTONIC_COARSE); }
 /* Wall clock, microseconds since the epoch, for the wire and logs. */
 static inline int64_t td_wall_us(void) { return (int64_t)(td_clock_ns(CLOCK_REALTIME) / 1000); }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cluster/waits.h"
 #include "proto/message.h"
 
 enum { POLL_MS = 100, LOG_EVERY_S = 10 };
@@ -81,12 +82,28 @@ static void log_missing(const question *questions, size_t count) {
       td_info("CreateSession still waiting for response from worker: %s", questions[i].worker->task_name);
 }
 
+/* Those who have not answered, for `tensorctl status`. */
+typedef struct unanswered {
+  td_control_wait base;
+  const question *questions;
+  size_t count;
+} unanswered;
+
+static void each_unanswered(td_control_wait *w, void (*visit)(void *arg, const char *task), void *arg) {
+  const unanswered *u = TD_CONTAINER_OF(w, unanswered, base);
+  for (size_t i = 0; i < u->count; i++)
+    if (!atomic_load(&u->questions[i].answered)) visit(arg, u->questions[i].worker->task_name);
+}
+
 /* Waits until everything is answered. Once `gave_up`, or when `stop_early` and some task answered with an error, the
  * other calls are cancelled. The merged status passes to the caller. */
-static td_status wait_for_answers(td_latch *latch, question *questions, size_t count, bool stop_early,
+static td_status wait_for_answers(td_task *task, td_latch *latch, question *questions, size_t count, bool stop_early,
                                   const atomic_bool *gave_up) {
   uint64_t next_log = td_now_ns() + LOG_EVERY_S * 1000000000ull;
   bool all, stop = false;
+  unanswered wait = {
+      .base = {.kind = "task", .what = "to answer", .each = each_unanswered}, .questions = questions, .count = count};
+  td_control_wait_begin(task->waits, &wait.base);
   while (!(all = td_latch_wait_until(latch, td_now_ns() + POLL_MS * 1000000ull)) && !stop) {
     pthread_mutex_lock(&latch->lock);
     stop = stop_early && latch->status;
@@ -99,6 +116,7 @@ static td_status wait_for_answers(td_latch *latch, question *questions, size_t c
   for (size_t i = 0; !all && i < count; i++)
     if (questions[i].call.handle) td_client_call_cancel(questions[i].call.handle);
   td_status s = td_latch_wait(latch);
+  td_control_wait_end(task->waits, &wait.base);
   for (size_t i = 0; i < count; i++)
     if (questions[i].call.handle) td_client_call_release(questions[i].call.handle);
   if (!gave_up || !atomic_load(gave_up)) return s;
@@ -146,7 +164,7 @@ td_status td_discover_devices(td_task *task, td_peers *peers, char *const *filte
     q->arena = arena;
     q->worker->ops->call(q->worker, &q->call);
   }
-  td_status s = wait_for_answers(&latch, questions, n, true, gave_up);
+  td_status s = wait_for_answers(task, &latch, questions, n, true, gave_up);
   for (size_t i = 0; i < n; i++) devices += questions[i].reply ? questions[i].reply->n_device_attributes : 0;
   if (!s) {
     out->items = td_arena_array(arena, td_found_device, devices + 1);
@@ -158,8 +176,8 @@ td_status td_discover_devices(td_task *task, td_peers *peers, char *const *filte
   return s;
 }
 
-td_status td_call_all(td_worker *const *workers, size_t count, td_worker_method method, const ProtobufCMessage *request,
-                      uint64_t deadline_ns, const atomic_bool *gave_up) {
+td_status td_call_all(td_task *task, td_worker *const *workers, size_t count, td_worker_method method,
+                      const ProtobufCMessage *request, uint64_t deadline_ns, const atomic_bool *gave_up) {
   question *questions = td_new_array(question, count);
   td_latch latch;
   td_latch_init(&latch, (int)count);
@@ -170,7 +188,7 @@ td_status td_call_all(td_worker *const *workers, size_t count, td_worker_method 
     q->latch = &latch;
     q->worker->ops->call(q->worker, &q->call);
   }
-  td_status s = wait_for_answers(&latch, questions, count, false, gave_up);
+  td_status s = wait_for_answers(task, &latch, questions, count, false, gave_up);
   td_latch_deinit(&latch);
   td_free(questions);
   return s;

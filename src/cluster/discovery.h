@@ -30,7 +30,7 @@ td_status td_discover_devices(td_task *task, td_peers *peers, char *const *filte
                               const atomic_bool *gave_up, td_arena *arena, td_found_devices *out) TD_MUST_USE;
 
 /* Sends one plain request to every worker at once and waits; the first error. `gave_up` (may be NULL) as above. */
-td_status td_call_all(td_worker *const *workers, size_t count, td_worker_method method, const ProtobufCMessage *request,
-                      uint64_t deadline_ns, const atomic_bool *gave_up) TD_MUST_USE;
+td_status td_call_all(td_task *task, td_worker *const *workers, size_t count, td_worker_method method,
+                      const ProtobufCMessage *request, uint64_t deadline_ns, const atomic_bool *gave_up) TD_MUST_USE;
 
 #endif /* TD_CLUSTER_DISCOVERY_H_ */

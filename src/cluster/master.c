@@ -107,8 +107,8 @@ td_status td_master_reset(td_master *m, const Pb__ResetRequest *request, const a
     Pb__CleanupAllRequest cleanup = PB__CLEANUP_ALL_REQUEST__INIT;
     cleanup.n_container = request->n_container;
     cleanup.container = request->container;
-    status = td_call_all(workers, worker_count, TD_WORKER_CLEANUP_ALL, &cleanup.base, td_now_ns() + RESET_TIMEOUT_NS,
-                         gave_up);
+    status = td_call_all(m->task, workers, worker_count, TD_WORKER_CLEANUP_ALL, &cleanup.base,
+                         td_now_ns() + RESET_TIMEOUT_NS, gave_up);
     if (status) td_warn("Reset: %s", td_status_message(status));
     close_all(old, count);
   }
@@ -157,6 +157,13 @@ td_status td_master_list_devices(td_master *m, td_str handle, td_arena *arena, c
   }
   td_master_session_release(s);
   return TD_STATUS_OK;
+}
+
+void td_master_visit_sessions(td_master *m, void (*visit)(void *arg, td_master_session *s), void *arg) {
+  void *v;
+  pthread_rwlock_rdlock(&m->lock);
+  for (size_t i = 0; td_map_next(&m->sessions, &i, NULL, &v);) visit(arg, v);
+  pthread_rwlock_unlock(&m->lock);
 }
 
 size_t td_master_session_count(td_master *m) {

@@ -26,7 +26,8 @@ td_status td_master_reset(td_master *m, const Pb__ResetRequest *request, const a
 td_status td_master_list_devices(td_master *m, td_str handle, td_arena *arena, const atomic_bool *gave_up,
                                  Pb__ListDevicesResponse *out) TD_MUST_USE;
 
-/* What `tensorctl status` shows. */
+/* What `tensorctl status` shows. visit() runs with the table's lock held, which comes before the sessions'. */
+void td_master_visit_sessions(td_master *m, void (*visit)(void *arg, td_master_session *s), void *arg);
 size_t td_master_session_count(td_master *m);
 
 #endif /* TD_CLUSTER_MASTER_H_ */

@@ -122,7 +122,7 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
      * the client's choice, and another cluster's master may have the same. */
     request.master_task = (char *)td_peers_own_name(s->peers);
     request.master_incarnation = (int64_t)s->client_incarnation;
-    return td_call_all(s->devices.workers, s->devices.worker_count, TD_WORKER_CREATE_SESSION, &request.base,
+    return td_call_all(s->task, s->devices.workers, s->devices.worker_count, TD_WORKER_CREATE_SESSION, &request.base,
                        TD_NO_DEADLINE, gave_up);
   }
   request.isolate_session_state = !s->config.share_session_state;
@@ -135,7 +135,8 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
         td_cluster_spec_find(td_peers_cluster(s->peers), td_str_of(s->devices.workers[i]->task_name));
     def.job_name = t->job;
     def.task_index = t->index;
-    status = td_call_all(&s->devices.workers[i], 1, TD_WORKER_CREATE_SESSION, &request.base, TD_NO_DEADLINE, gave_up);
+    status = td_call_all(s->task, &s->devices.workers[i], 1, TD_WORKER_CREATE_SESSION, &request.base, TD_NO_DEADLINE,
+                         gave_up);
   }
   return status;
 }
@@ -143,8 +144,8 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
 static void close_worker_sessions(td_master_session *s, uint64_t deadline_ns) {
   Pb__DeleteWorkerSessionRequest request = PB__DELETE_WORKER_SESSION_REQUEST__INIT;
   request.session_handle = s->handle;
-  td_status status = td_call_all(s->devices.workers, s->devices.worker_count, TD_WORKER_DELETE_SESSION, &request.base,
-                                 deadline_ns, NULL);
+  td_status status = td_call_all(s->task, s->devices.workers, s->devices.worker_count, TD_WORKER_DELETE_SESSION,
+                                 &request.base, deadline_ns, NULL);
   if (status) td_debug("session %s: deleting worker sessions: %s", s->handle, td_status_message(status));
   td_status_free(status); /* a worker that is gone has no session */
 }

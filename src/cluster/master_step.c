@@ -364,9 +364,10 @@ static void run(td_master_step *st) {
     st->is_last = td_partial_step_start(st->session, st->partial);
     pthread_mutex_unlock(&st->session->lock);
   }
+  st->started_ns = td_now_coarse_ns();
   lay_out_parts(st);
   st->pending = n + 1;
-  if (st->options.trace_level == 3 && n > 1) {
+  if (st->options.trace_level == 3 && n > 1 && !st->partial) {
     st->trace = td_step_trace_create(st);
     td_step_trace_begin(st->trace, start_parts);
   } else {

@@ -36,6 +36,7 @@ struct td_master_step {
   td_names names;           /* the request's */
   bool is_last;             /* call of the partial run */
   int64_t id;
+  uint64_t started_ns;
   td_step_part *parts;
   size_t part_count, pending;
   struct td_step_trace *trace; /* of transfers; NULL: they are not asked for */

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cluster/graph_mgr.h"
 #include "cluster/master_step.h"
+#include "cluster/waits.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
 #include "graph/watch.h"
@@ -252,6 +253,7 @@ typedef struct registration {
   Pb__RegisterGraphRequest request;
   td_plan_partition *partition;
   td_latch *latch;
+  atomic_bool is_done;
 } registration;
 
 static void registered(td_worker_call *call, td_status status, const ProtobufCMessage *reply) {
@@ -263,17 +265,36 @@ static void registered(td_worker_call *call, td_status status, const ProtobufCMe
   } else {
     r->partition->graph_handle = td_strdup(((const Pb__RegisterGraphResponse *)reply)->graph_handle);
   }
+  atomic_store(&r->is_done, true);
   td_latch_done(r->latch, status);
+}
+
+/* Those who still compile, for `tensorctl status`. */
+typedef struct registrations {
+  td_control_wait wait;
+  const registration *items;
+  size_t count;
+} registrations;
+
+static void each_compiling(td_control_wait *w, void (*visit)(void *arg, const char *task), void *arg) {
+  const registrations *r = TD_CONTAINER_OF(w, registrations, wait);
+  for (size_t i = 0; i < r->count; i++)
+    if (!atomic_load(&r->items[i].is_done)) visit(arg, r->items[i].partition->worker->task_name);
 }
 
 /* Waits; gives up on the peers when the session closes, so that a task that is stuck does not hold it open. */
 static td_status wait_registered(td_master_session *s, td_latch *latch, registration *regs, size_t count) {
   bool all;
+  registrations wait = {.wait = {.kind = "plan", .what = "to compile its part of a graph", .each = each_compiling},
+                        .items = regs,
+                        .count = count};
+  td_control_wait_begin(s->task->waits, &wait.wait);
   while (!(all = td_latch_wait_until(latch, td_now_ns() + POLL_MS * 1000000ull)) && !td_master_session_is_closed(s))
     ;
   for (size_t i = 0; !all && i < count; i++)
     if (regs[i].call.handle) td_client_call_cancel(regs[i].call.handle);
   td_status status = td_latch_wait(latch);
+  td_control_wait_end(s->task->waits, &wait.wait);
   for (size_t i = 0; i < count; i++)
     if (regs[i].call.handle) td_client_call_release(regs[i].call.handle);
   return status;
@@ -326,8 +347,8 @@ static void deregister_all(td_plan *p) {
     request.session_handle = p->session->handle;
     request.create_worker_session_called = true;
     request.graph_handle = part->graph ? (char *)td_registered_graph_handle(part->graph) : part->graph_handle;
-    td_status_free(
-        td_call_all(&part->worker, 1, TD_WORKER_DEREGISTER_GRAPH, &request.base, td_now_ns() + TD_CLOSE_NS, NULL));
+    td_status_free(td_call_all(p->session->task, &part->worker, 1, TD_WORKER_DEREGISTER_GRAPH, &request.base,
+                               td_now_ns() + TD_CLOSE_NS, NULL));
   }
 }
 

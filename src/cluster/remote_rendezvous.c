@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/local_rendezvous.h"
 
@@ -17,6 +18,8 @@ typedef struct remote_recv {
   td_client_call *call; /* NULL until started, and once abort() took it */
   bool is_done;         /* completed before its handle was known */
   bool is_started;
+  uint64_t since_ns;
+  td_str key; /* its bytes lie behind this */
 } remote_recv;
 
 typedef struct step_rendezvous {
@@ -77,7 +80,9 @@ static void remote_done(td_recv *recv, td_status status, td_tensor *t, bool dead
 
 static void recv_remote(step_rendezvous *r, td_worker *w, const td_rendezvous_key *key, td_frame_id frame,
                         td_recv *request) {
-  remote_recv *p = td_new(remote_recv);
+  remote_recv *p = td_calloc(1, sizeof *p + key->text.size);
+  p->key = td_str_n(memcpy(p + 1, key->text.data, key->text.size), key->text.size);
+  p->since_ns = td_now_coarse_ns();
   p->recv.done = remote_done;
   p->request = request;
   p->owner = (step_rendezvous *)td_rendezvous_retain(&r->base);
@@ -192,6 +197,15 @@ void td_step_rendezvous_attach(td_rendezvous *base, td_peers *peers) {
   step_rendezvous *r = (step_rendezvous *)base;
   pthread_mutex_lock(&r->lock);
   if (!r->peers) r->peers = td_peers_retain(peers);
+  pthread_mutex_unlock(&r->lock);
+}
+
+void td_step_rendezvous_visit_waiting(td_rendezvous *base, void (*visit)(void *arg, td_str key, uint64_t since_ns),
+                                      void *arg) {
+  step_rendezvous *r = (step_rendezvous *)base;
+  pthread_mutex_lock(&r->lock);
+  for (const remote_recv *p = r->pending.next; p != &r->pending; p = p->next)
+    if (p->request) visit(arg, p->key, p->since_ns);
   pthread_mutex_unlock(&r->lock);
 }
 

@@ -11,6 +11,10 @@
 td_rendezvous *td_step_rendezvous_create(int64_t step_id);
 /* Where to ask for remote tensors; from the session of the first RunGraph, later calls change nothing. */
 void td_step_rendezvous_attach(td_rendezvous *r, td_peers *peers);
+/* What is asked of other tasks and has not come, for status pages and logs: calls visit(arg, key text, asked since)
+ * with a lock held. */
+void td_step_rendezvous_visit_waiting(td_rendezvous *r, void (*visit)(void *arg, td_str key, uint64_t since_ns),
+                                      void *arg);
 /* The local part, for RecvTensor calls of others. Borrowed. */
 td_rendezvous *td_step_rendezvous_local(td_rendezvous *r);
 

@@ -16,6 +16,7 @@
 #include "cluster/status_service.h"
 #include "cluster/step_table.h"
 #include "cluster/transfer_log.h"
+#include "cluster/waits.h"
 #include "cluster/worker_session.h"
 #include "debug/debugger.h"
 #include "proto/message.h"
@@ -148,6 +149,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->peers = td_peers_create(t, t->cluster, t->name);
   t->steps = td_step_table_create(t);
   t->transfers = td_transfer_log_create();
+  t->waits = td_waits_create(t);
   t->sessions = td_worker_sessions_create(t);
   t->master = td_master_create(t);
   return TD_STATUS_OK;
@@ -163,7 +165,10 @@ td_status td_server_create(const td_server_options *options, td_server **out) {
   return status;
 }
 
-void td_server_start(td_server *s) { td_rpc_server_start(s->rpc); }
+void td_server_start(td_server *s) {
+  td_waits_start(s->task.waits);
+  td_rpc_server_start(s->rpc);
+}
 
 const char *td_server_target(const td_server *s) { return s->target; }
 
@@ -183,6 +188,7 @@ void td_server_destroy(td_server *s) {
     td_rpc_server_drain(s->rpc, td_now_ns());
   }
   if (t->control) td_control_stop(t->control);
+  if (t->waits) td_waits_stop(t->waits);
   if (s->rpc) td_rpc_server_destroy(s->rpc);
   td_step_table_destroy(t->steps);
   if (t->sessions) td_worker_sessions_stop(t->sessions); /* iterators that work ahead do so on the pool */
@@ -197,6 +203,7 @@ void td_server_destroy(td_server *s) {
   td_control_destroy(t->control);
   td_master_destroy(t->master);
   td_transfer_log_destroy(t->transfers);
+  td_waits_destroy(t->waits);
   td_request_ids_destroy(t->worker_ids);
   td_request_ids_destroy(t->master_ids);
   for (int i = 0; i < t->device_count; i++) td_device_release(t->devices[i]);

@@ -50,3 +50,9 @@ void td_request_reply(td_request *r, td_status status, const ProtobufCMessage *r
   td_arena_deinit(&r->arena);
   request_release(r);
 }
+
+void td_request_reply_bytes(td_request *r, td_payload *reply) {
+  td_call_reply(r->call, reply);
+  td_arena_deinit(&r->arena);
+  request_release(r);
+}

@@ -31,6 +31,9 @@ void td_request_start(td_task *task, td_call *call, td_str bytes, td_request_fn 
 /* Answers with a message or, if `status` is an error, with that; the handler's reference ends. */
 void td_request_reply(td_request *r, td_status status, const ProtobufCMessage *reply);
 
+/* Answers with bytes, which pass. */
+void td_request_reply_bytes(td_request *r, td_payload *reply);
+
 /* Answers with a message that needs no arena. */
 void td_call_reply_message(td_call *call, const ProtobufCMessage *reply);
 

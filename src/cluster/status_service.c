@@ -10,9 +10,13 @@
 #include "cluster/devices.h"
 #include "cluster/master.h"
 #include "cluster/messages.h"
+#include "cluster/services.h"
 #include "cluster/step_table.h"
+#include "cluster/waits.h"
 #include "cluster/worker_session.h"
 #include "tensor/memory.h"
+
+static const uint64_t SHOWN_AFTER_NS = 1000000000u; /* shorter waits are the ordinary way of things */
 
 /* A field of /proc/self/status in bytes ("VmRSS:"); 0 when it cannot be read. */
 static json_int_t process_bytes(const char *field) {
@@ -66,28 +70,55 @@ static json_t *devices_json(const td_task *t) {
   return devices;
 }
 
-static json_t *task_json(const td_task *t) {
-  return json_pack(
-      "{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:i, s:i, s:o}", "task", t->name, "version", TD_VERSION, "pid",
-      (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster", cluster_json(t->cluster),
-      "devices", devices_json(t), "master_sessions", (json_int_t)td_master_session_count(t->master), "worker_sessions",
-      (json_int_t)td_worker_sessions_count(t->sessions), "steps", (json_int_t)td_step_table_count(t->steps),
-      "compute_threads", td_pool_threads(t->pool), "loop_threads", t->loop_count, "memory", memory_json());
+/* What has waited for a second or more, oldest first. */
+static json_t *waits_json(const td_task *t, size_t *left_out) {
+  json_t *waits = json_array();
+  uint64_t now = td_now_ns();
+  td_wait_list list = {.before_ns = now - SHOWN_AFTER_NS};
+  td_waits_collect(t->waits, &list);
+  for (size_t i = 0; i < list.count; i++) {
+    const td_wait *x = &list.items[i];
+    char step[24]; /* text: JSON's numbers lose bits in many readers */
+    snprintf(step, sizeof step, "%lld", (long long)x->step_id);
+    json_t *wait = json_pack("{s:s, s:s%, s:f}", "kind", x->kind, "for", x->what, strlen(x->what), "since_s",
+                             (double)(now - x->since_ns) / 1e9);
+    if (!wait) continue; /* not UTF-8 */
+    if (x->step_id) json_object_set_new(wait, "step", json_string(step));
+    json_array_append_new(waits, wait);
+  }
+  *left_out = list.left_out;
+  td_wait_list_deinit(&list);
+  return waits;
 }
 
-static void get(void *service, td_call *call, td_str request) {
-  json_t *status = task_json(service);
+static json_t *task_json(const td_task *t) {
+  size_t left_out;
+  json_t *waits = waits_json(t, &left_out);
+  return json_pack("{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:i, s:i, s:o, s:o, s:I}", "task", t->name, "version",
+                   TD_VERSION, "pid", (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster",
+                   cluster_json(t->cluster), "devices", devices_json(t), "master_sessions",
+                   (json_int_t)td_master_session_count(t->master), "worker_sessions",
+                   (json_int_t)td_worker_sessions_count(t->sessions), "steps",
+                   (json_int_t)td_step_table_count(t->steps), "compute_threads", td_pool_threads(t->pool),
+                   "loop_threads", t->loop_count, "memory", memory_json(), "waits", waits, "more_waits",
+                   (json_int_t)left_out);
+}
+
+static void run_get(td_request *r) {
+  json_t *status = task_json(r->task);
   char *text = status ? json_dumps(status, JSON_COMPACT) : NULL;
   json_decref(status);
   if (!text) {
-    td_call_fail_client(call, td_resource_exhausted("no memory for the status"));
+    td_request_reply(r, td_resource_exhausted("no memory for the status"), NULL);
     return;
   }
   td_payload reply = {0};
   td_payload_copy(&reply, text, strlen(text));
   free(text);
-  td_call_reply(call, &reply);
+  td_request_reply_bytes(r, &reply);
 }
+
+static void get(void *service, td_call *call, td_str request) { td_request_start(service, call, request, run_get); }
 
 const td_method td_status_service_methods[] = {{.path = TD_STATUS_METHOD, .handle = get}};
 const int td_status_service_method_count = TD_COUNT(td_status_service_methods);

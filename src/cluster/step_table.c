@@ -152,6 +152,23 @@ void td_step_table_cancel(td_step_table *t, int64_t id) {
   td_step_entry_release(e);
 }
 
+void td_step_table_visit(td_step_table *t, void (*visit)(void *arg, td_step_entry *e), void *arg) {
+  void *v;
+  size_t count = 0;
+  pthread_mutex_lock(&t->lock);
+  td_step_entry **all = td_new_array(td_step_entry *, t->steps.count);
+  for (size_t i = 0; td_map_next(&t->steps, &i, NULL, &v);) {
+    all[count] = v;
+    atomic_fetch_add_explicit(&all[count++]->refs, 1, memory_order_relaxed);
+  }
+  pthread_mutex_unlock(&t->lock);
+  for (size_t i = 0; i < count; i++) {
+    visit(arg, all[i]);
+    td_step_table_abandon(t, all[i]); /* its last receiver may have gone meanwhile */
+  }
+  td_free(all);
+}
+
 size_t td_step_table_count(td_step_table *t) {
   pthread_mutex_lock(&t->lock);
   size_t n = t->steps.count;

@@ -43,6 +43,8 @@ void td_step_table_cleanup(td_step_table *t, int64_t id);
 void td_step_table_cleanup_of(td_step_table *t, uint64_t starter);
 /* Cancels what runs in the step here; nothing if it is not known. */
 void td_step_table_cancel(td_step_table *t, int64_t id);
+/* Calls visit() for every step, with no lock held. */
+void td_step_table_visit(td_step_table *t, void (*visit)(void *arg, td_step_entry *e), void *arg);
 size_t td_step_table_count(td_step_table *t);
 
 #endif /* TD_CLUSTER_STEP_TABLE_H_ */

@@ -15,6 +15,7 @@ typedef struct td_master td_master;
 typedef struct td_peers td_peers;
 typedef struct td_step_table td_step_table;
 typedef struct td_transfer_log td_transfer_log;
+typedef struct td_waits td_waits;
 typedef struct td_worker_sessions td_worker_sessions;
 
 /* All immutable once the server accepts; what is pointed to guards itself. */
@@ -36,6 +37,7 @@ typedef struct td_task {
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;
   td_transfer_log *transfers;
+  td_waits *waits;
   td_worker_sessions *sessions;
   td_request_ids *worker_ids, *master_ids;
   td_master *master;

@@ -92,6 +92,20 @@ static bool unregister(td_cancellation *c, td_cancel_callback *cb, bool wait) {
   return withdrawn;
 }
 
+void td_cancellation_visit(td_cancellation *c, void (*visit)(void *arg, td_str what, uint64_t since_ns), void *arg) {
+  td_strbuf what = {0};
+  pthread_mutex_lock(&c->lock);
+  for (const td_cancel_callback *cb = c->list.next; cb != &c->list; cb = cb->next) {
+    uint64_t since_ns = 0;
+    if (!cb->describe) continue;
+    what.size = 0;
+    cb->describe(cb, &what, &since_ns);
+    visit(arg, td_strbuf_view(&what), since_ns);
+  }
+  pthread_mutex_unlock(&c->lock);
+  td_strbuf_deinit(&what);
+}
+
 bool td_cancellation_unregister(td_cancellation *c, td_cancel_callback *cb) { return unregister(c, cb, true); }
 
 bool td_cancellation_try_unregister(td_cancellation *c, td_cancel_callback *cb) { return unregister(c, cb, false); }

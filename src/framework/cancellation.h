@@ -3,6 +3,9 @@
 #define TD_FRAMEWORK_CANCELLATION_H_
 
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "base/str.h"
 
 typedef struct td_cancellation td_cancellation;
 
@@ -10,7 +13,9 @@ typedef struct td_cancellation td_cancellation;
 typedef struct td_cancel_callback td_cancel_callback;
 struct td_cancel_callback {
   void (*cancelled)(td_cancel_callback *c); /* runs at most once, on the cancelling thread, without a lock held */
-  td_cancel_callback *prev, *next;          /* the manager's */
+  /* Optional: what waits here, and since when. Any thread, while it is registered; takes no lock. */
+  void (*describe)(const td_cancel_callback *c, td_strbuf *out, uint64_t *since_ns);
+  td_cancel_callback *prev, *next; /* the manager's */
   int state;
 };
 
@@ -27,5 +32,7 @@ bool td_cancellation_register(td_cancellation *c, td_cancel_callback *callback);
 bool td_cancellation_unregister(td_cancellation *c, td_cancel_callback *callback);
 /* The same without waiting: false means that the callback has run or runs right now. */
 bool td_cancellation_try_unregister(td_cancellation *c, td_cancel_callback *callback);
+/* Calls visit() for each registered callback that describes itself; with a lock held: visit() must not come back. */
+void td_cancellation_visit(td_cancellation *c, void (*visit)(void *arg, td_str what, uint64_t since_ns), void *arg);
 
 #endif /* TD_FRAMEWORK_CANCELLATION_H_ */

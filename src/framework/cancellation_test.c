@@ -134,12 +134,38 @@ static void test_threads(void **state) {
   }
 }
 
+static void say(const td_cancel_callback *cb, td_strbuf *out, uint64_t *since_ns) {
+  td_strbuf_printf(out, "probe");
+  *since_ns = 7;
+}
+
+static void count_said(void *arg, td_str what, uint64_t since_ns) {
+  assert_true(td_str_is(what, "probe") && since_ns == 7);
+  ++*(int *)arg;
+}
+
+static void test_visit(void **state) {
+  td_cancellation *c = td_cancellation_create();
+  probe a = {.callback = {.cancelled = count_run, .describe = say}}, b = a, silent = {.callback.cancelled = count_run};
+  int n = 0;
+  td_cancellation_visit(c, count_said, &n);
+  assert_true(td_cancellation_register(c, &a.callback) && td_cancellation_register(c, &silent.callback) &&
+              td_cancellation_register(c, &b.callback));
+  td_cancellation_visit(c, count_said, &n);
+  assert_int_equal(n, 2);
+  assert_true(td_cancellation_unregister(c, &a.callback));
+  td_cancellation_visit(c, count_said, &n);
+  assert_int_equal(n, 3);
+  td_cancellation_cancel(c);
+  td_cancellation_visit(c, count_said, &n);
+  assert_int_equal(n, 3);
+  td_cancellation_release(c);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_basic),
-      cmocka_unit_test(test_callback_acts),
-      cmocka_unit_test(test_unregister_waits),
-      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_basic),   cmocka_unit_test(test_callback_acts), cmocka_unit_test(test_unregister_waits),
+      cmocka_unit_test(test_threads), cmocka_unit_test(test_visit),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,11 @@ struct td_kernel_ctx {
 /* Ends an asynchronous run; `ctx` is gone for the kernel. Any thread, no lock held. */
 static inline void td_kernel_done(td_kernel_ctx *ctx, td_status status) { ctx->done(ctx, status); }
 
+/* "Op \"node\"", for a wait's description. */
+static inline void td_ctx_describe(const td_kernel_ctx *ctx, td_strbuf *out) {
+  td_strbuf_printf(out, "%.*s \"%.*s\"", TD_STR_ARG(ctx->kernel->op), TD_STR_ARG(ctx->kernel->name));
+}
+
 /* ---- registry ---- */
 
 /* One file under src/ops/. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/random.h"
@@ -33,6 +34,7 @@ typedef struct attempt {
   tuple **taken;        /* dequeues: `done` of them */
   size_t taken_capacity;
   td_status status;
+  uint64_t since_ns;
 } attempt;
 
 struct td_queue {
@@ -348,12 +350,20 @@ static void cancelled(td_cancel_callback *c) {
   td_resource_release(q);
 }
 
+static void describe(const td_cancel_callback *c, td_strbuf *out, uint64_t *since_ns) {
+  const attempt *a = TD_CONTAINER_OF(c, attempt, on_cancel);
+  td_ctx_describe(a->ctx, out);
+  *since_ns = a->since_ns;
+}
+
 static void submit(const attempt *what) {
   attempt *a = td_new(attempt);
   *a = *what;
   td_queue *q = td_resource_retain(a->queue);
   td_cancellation *c = a->ctx->step->cancellation;
   a->on_cancel.cancelled = cancelled;
+  a->on_cancel.describe = describe;
+  a->since_ns = td_now_coarse_ns();
   td_resource_retain(q); /* for flush(): the attempt's goes with it */
   pthread_mutex_lock(&q->lock);
   a->has_callback = c != NULL;

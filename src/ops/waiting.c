@@ -1,5 +1,6 @@
 #include "ops/waiting.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 struct td_waiter {
@@ -11,6 +12,7 @@ struct td_waiter {
   td_cancel_callback cancel;
   td_work work;
   td_status status;
+  uint64_t since_ns;
 };
 
 void td_room_init(td_room *r, const td_resource_type *type, const char *cancelled_text) {
@@ -112,6 +114,12 @@ bool td_room_is_behind(const td_room *r, const td_kernel_ctx *ctx, td_attempt_fn
   return false;
 }
 
+static void describe(const td_cancel_callback *c, td_strbuf *out, uint64_t *since_ns) {
+  const td_waiter *w = TD_CONTAINER_OF(c, td_waiter, cancel);
+  td_ctx_describe(w->ctx, out);
+  *since_ns = w->since_ns;
+}
+
 void td_room_run(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt) { td_room_run_then(r, ctx, attempt, NULL); }
 
 void td_room_run_then(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt, td_continue_fn then) {
@@ -127,7 +135,12 @@ void td_room_run_then(td_room *r, td_kernel_ctx *ctx, td_attempt_fn attempt, td_
   pthread_mutex_lock(&r->lock);
   if (!attempt(r, ctx, &status, &changed)) {
     td_waiter *w = td_new(td_waiter);
-    *w = (td_waiter){.room = r, .ctx = ctx, .attempt = attempt, .then = then, .cancel = {.cancelled = cancelled}};
+    *w = (td_waiter){.room = r,
+                     .ctx = ctx,
+                     .attempt = attempt,
+                     .then = then,
+                     .cancel = {.cancelled = cancelled, .describe = describe},
+                     .since_ns = td_now_coarse_ns()};
     /* Under the lock: a callback that comes at once waits for it and then finds the waiter in the list. */
     if (!c || td_cancellation_register(c, &w->cancel)) {
       append(r, w);

@@ -226,10 +226,31 @@ static void print_entry(const entry *e) {
   putchar('\n');
 }
 
+enum { SHOWN_WAITS = 20 }; /* of a task; --json has all */
+
+static void print_waits(const entry *e) {
+  json_t *waits = json_object_get(e->status, "waits"), *w;
+  size_t i, more = (size_t)json_integer_value(json_object_get(e->status, "more_waits"));
+  if (!json_array_size(waits)) return;
+  printf("\n%s waits:\n", e->name);
+  json_array_foreach(waits, i, w) {
+    if (i == SHOWN_WAITS) break;
+    char since[24];
+    const char *step = json_string_value(json_object_get(w, "step"));
+    const char *kind = json_string_value(json_object_get(w, "kind"));
+    const char *what = json_string_value(json_object_get(w, "for"));
+    format_seconds(json_number_value(json_object_get(w, "since_s")), since, sizeof since);
+    printf("  %-7s %-20s %-12s %s\n", since, step ? step : "-", kind ? kind : "-", what ? what : "-");
+  }
+  more += json_array_size(waits) - i;
+  if (more) printf("  and %zu more\n", more);
+}
+
 static void print_table(const cluster *c) {
   printf("%-36s %-22s %-12s %-9s %-9s %-10s %s\n", "TASK", "ADDRESS", "VERSION", "UPTIME", "SESSIONS", "MEMORY",
          "DEVICES");
   for (size_t i = 0; i < c->count; i++) print_entry(&c->items[i]);
+  for (size_t i = 0; i < c->count; i++) print_waits(&c->items[i]);
 }
 
 /* ---- the command ---- */
@@ -239,7 +260,8 @@ static void print_help(FILE *out) {
       "Usage: tensorctl status grpc://HOST:PORT [--json] [--timeout=SECONDS]\n"
       "\n"
       "Asks a task for its cluster and all tasks of that for their state: version, uptime, sessions (as master/as\n"
-      "worker), resident memory, devices. Of a TensorFlow server only the devices can be told.\n"
+      "worker), resident memory, devices, and what has waited for a second or more: since when, in which step, for\n"
+      "what. Of a TensorFlow server only the devices can be told.\n"
       "\n"
       "  --json              everything that is known, as one JSON object\n"
       "  --timeout=SECONDS   how long to wait for answers (default: 5)\n"
