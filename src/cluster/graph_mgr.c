@@ -214,6 +214,18 @@ static void put_stats(graph_run *run) {
   if (r->record_timeline) td_step_stats_encode(run->step.stats, &r->step_stats);
 }
 
+/* A tensor whose handle the client gets stays in the session. */
+static bool is_fetched(void *arg, td_str node) {
+  const td_run_graph *r = arg;
+  for (int i = 0; i < r->recv_count; i++) {
+    td_str edge = r->recv_keys[i].edge;
+    if (edge.size > node.size && edge.data[node.size] == ':' && !memcmp(edge.data, node.data, node.size)) return true;
+  }
+  return false;
+}
+
+static bool is_not_kept(void *arg, td_str node) { return false; }
+
 static void finish(graph_run *run) {
   td_run_graph *r = run->r;
   if (run->debug) { /* a cancel must still reach it */
@@ -224,6 +236,7 @@ static void finish(graph_run *run) {
   if (!status && r->record_partition_graphs) status = put_partition_graphs(run);
   if (!status && run->step.stats) put_stats(run);
   if (status) td_fetches_drop(r);
+  td_session_state_end_step(run->graph->session->state, r->step_id, status ? is_not_kept : is_fetched, r);
   td_step_stats_destroy(run->step.stats);
   td_step_entry_release(run->entry);
   td_registered_graph_release(run->graph);
@@ -291,6 +304,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .pool = g->session->task->pool,
       .functions = g->functions,
       .session = td_str_of(g->session->handle),
+      .session_state = g->session->state,
       .stats = r->record_timeline || r->record_costs ? td_step_stats_create() : NULL,
   };
   start_debug(run);

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "cluster/graph_mgr.h"
 #include "cluster/step_table.h"
+#include "framework/session_state.h"
 
 enum { MAX_SESSIONS = 65536, MAX_HANDLE = 256 };
 
@@ -45,6 +46,7 @@ static td_worker_session *create_session(td_task *task, const char *handle, td_p
   s->handle = td_strdup(handle);
   s->peers = peers;
   s->kernels = td_kernel_cache_create();
+  s->state = td_session_state_create();
   s->master_task = td_strdup("");
   s->next_graph = 1;
   pthread_mutex_init(&s->lock, NULL);
@@ -88,6 +90,7 @@ void td_worker_session_release(td_worker_session *s) {
   if (!s || atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1) return;
   td_map_deinit(&s->graphs);
   td_kernel_cache_destroy(s->kernels);
+  td_session_state_destroy(s->state);
   if (s->own_resources) td_resource_mgr_clear(s->own_resources);
   td_resource_mgr_release(s->own_resources);
   for (int i = 0; i < s->device_count; i++) td_device_release(s->devices[i]);

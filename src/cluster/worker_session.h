@@ -21,7 +21,8 @@ typedef struct td_worker_session {
   int device_count;
   td_resource_mgr *own_resources; /* of isolated devices; cleared at the end */
   td_kernel_cache *kernels;
-  char *master_task; /* 2.x masters say who they are; "" otherwise */
+  td_session_state *state; /* tensors kept between steps */
+  char *master_task;       /* 2.x masters say who they are; "" otherwise */
   int64_t master_incarnation;
   struct td_worker_session *next_ended; /* once out of the table */
   pthread_mutex_t lock;

@@ -13,6 +13,7 @@ typedef struct td_rendezvous td_rendezvous;
 typedef struct td_cancellation td_cancellation;
 typedef struct td_resource_mgr td_resource_mgr;
 typedef struct td_function_runtime td_function_runtime;
+typedef struct td_session_state td_session_state;
 typedef struct td_step_stats td_step_stats; /* runtime/step_stats.h */
 typedef struct td_debug_sink td_debug_sink;
 
@@ -31,9 +32,10 @@ typedef struct td_step {
   td_resource_mgr *step_resources; /* what lives as long as the step: TensorArrays, stacks, temporary variables */
   td_pool *pool;                   /* NULL: everything inline */
   td_function_runtime *functions;
-  td_str session;       /* handle */
-  td_step_stats *stats; /* where the step is recorded; NULL: nowhere */
-  td_debug_sink *debug; /* NULL: nothing is watched */
+  td_str session;                  /* handle */
+  td_step_stats *stats;            /* where the step is recorded; NULL: nowhere */
+  td_debug_sink *debug;            /* NULL: nothing is watched */
+  td_session_state *session_state; /* tensors that stay between steps; NULL: none */
 } td_step;
 
 /* The ids (iteration 0) of a child frame that `parent`, at its iteration, enters by `frame_name`. TensorFlow 1.x hashes

@@ -72,6 +72,7 @@
   X(select)            \
   X(sendrecv)          \
   X(sequence)          \
+  X(session_tensor)    \
   X(shape_ops)         \
   X(slice)             \
   X(softmax)           \
