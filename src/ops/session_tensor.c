@@ -5,6 +5,7 @@
 #include "framework/device.h"
 #include "framework/resource.h"
 #include "ops/families.h"
+#include "ops/move.h"
 
 static td_status session_of(td_kernel_ctx *ctx, td_session_state **out) {
   *out = ctx->step->session_state;
