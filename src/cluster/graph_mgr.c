@@ -7,6 +7,7 @@
 #include "cluster/endpoints.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/step_table.h"
+#include "framework/session_state.h"
 #include "graph/partition.h"
 #include "proto/message.h"
 #include "runtime/cost_model.h"
