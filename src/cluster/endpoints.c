@@ -5,9 +5,22 @@
 
 #include "base/mem.h"
 
-td_status td_feeds_offer(td_run_graph *r, td_rendezvous *rendezvous) {
-  for (int i = 0; i < r->send_count; i++)
-    TD_TRY(td_rendezvous_send(rendezvous, &r->send_keys[i], (td_frame_id){0}, td_tensor_retain(r->sends[i]), false));
+/* What is fed: a TensorHandle of TensorFlow's client is a resource handle with that container. One reference. */
+static td_status fed_tensor(td_tensor *t, td_session_state *state, td_tensor **out) {
+  const td_resource_handle *handle =
+      t->dtype == TD_RESOURCE && td_tensor_is_scalar(t) ? TD_DATA(t, td_resource_handle *)[0] : NULL;
+  if (handle && !strcmp(handle->container, "TensorHandle"))
+    return td_session_state_get(state, td_str_of(handle->name), out);
+  *out = td_tensor_retain(t);
+  return TD_STATUS_OK;
+}
+
+td_status td_feeds_offer(td_run_graph *r, td_session_state *state, td_rendezvous *rendezvous) {
+  for (int i = 0; i < r->send_count; i++) {
+    td_tensor *t;
+    TD_TRY(fed_tensor(r->sends[i], state, &t));
+    TD_TRY(td_rendezvous_send(rendezvous, &r->send_keys[i], (td_frame_id){0}, t, false));
+  }
   return TD_STATUS_OK;
 }
 

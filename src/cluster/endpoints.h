@@ -3,9 +3,11 @@
 #define TD_CLUSTER_ENDPOINTS_H_
 
 #include "cluster/worker.h"
+#include "framework/session_state.h"
 
-/* Puts r->sends into the rendezvous. Fails when the step has been aborted. */
-td_status td_feeds_offer(td_run_graph *r, td_rendezvous *rendezvous) TD_MUST_USE;
+/* Puts r->sends into the rendezvous; what is a session handle's resource form, as the tensor that `state` keeps for it
+ * (INVALID_ARGUMENT when there is none). Fails when the step has been aborted. */
+td_status td_feeds_offer(td_run_graph *r, td_session_state *state, td_rendezvous *rendezvous) TD_MUST_USE;
 
 /* Asks for r->recv_keys; r->recvs holds what came, one reference each, when done() is called: exactly once, on any
  * thread, possibly before this returns. `local`: the task's own meeting point. A dead tensor is INTERNAL "Failed to

@@ -285,6 +285,8 @@ td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_ent
   return TD_STATUS_OK;
 }
 
+td_session_state *td_registered_graph_session_state(const td_registered_graph *g) { return g->session->state; }
+
 void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
   td_step_entry *entry;
   td_status s = td_graph_mgr_join(g, r->step_id, &entry);
@@ -309,7 +311,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .stats = r->record_timeline || r->record_costs ? td_step_stats_create() : NULL,
   };
   start_debug(run);
-  run->status = td_feeds_offer(r, entry->rendezvous);
+  run->status = td_feeds_offer(r, g->session->state, entry->rendezvous);
   if (run->status || !g->count) {
     fetch_all(run);
     return;

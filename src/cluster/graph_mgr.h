@@ -25,6 +25,8 @@ td_status td_graph_mgr_deregister(td_worker_session *s, td_str handle) TD_MUST_U
 /* The entry of a step that the graph takes part in, one reference; errors as of td_step_table_get(). */
 td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_entry **out) TD_MUST_USE;
 
+td_session_state *td_registered_graph_session_state(const td_registered_graph *g); /* of its session; borrowed */
+
 /* Runs a step of the graph; r->done() exactly once, when everything of the step on this task has ended. Never blocks.
  * td_step_table_cancel() cancels it. */
 void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r);

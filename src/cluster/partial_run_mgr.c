@@ -118,7 +118,7 @@ void td_partial_run_call(td_registered_graph *g, td_run_graph *r) {
     td_step_entry_retain(entry); /* the programs' */
     td_graph_mgr_run(g, &p->programs);
   }
-  s = td_feeds_offer(r, entry->rendezvous);
+  s = td_feeds_offer(r, td_registered_graph_session_state(g), entry->rendezvous);
   if (s)
     fetched(c, s);
   else
