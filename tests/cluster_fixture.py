@@ -46,7 +46,8 @@ def free_ports(n):
     return [s.getsockname()[1] for s in socks]
 
 
-def wait_until(condition, seconds=30.0, what="condition"):
+def wait_until(condition, seconds=120.0, what="condition"):
+    """Polls until it holds. `seconds` is for what hangs; how long it takes is the machine's affair."""
     end = time.time() + seconds
     while not condition():
         assert time.time() < end, "%s: not within %g s" % (what, seconds)
@@ -80,7 +81,7 @@ class Task:
     def start(self):
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
 
-    def wait_ready(self, seconds=60):
+    def wait_ready(self, seconds=120):
         def ready():
             assert self.process.poll() is None, "%s/%d ended: %s" % (self.job, self.index, self.output()[-2000:])
             return accepts(self.port)
@@ -93,12 +94,22 @@ class Task:
     def kill(self, signal_number=signal.SIGKILL):
         if self.process and self.process.poll() is None:
             self.process.send_signal(signal_number)
-            self.process.wait(30)
+            self.process.wait(120)
 
     def restart(self):
         self.kill()
         self.start()
         self.wait_ready()
+
+    def steps(self):
+        """How many steps run here: with this tensord as their master, and as a worker."""
+        out = subprocess.run([TENSORCTL, "status", self.target, "--json"], stdout=subprocess.PIPE, timeout=120, check=True).stdout
+        own = json.loads(out)["tasks"][0]
+        return own["master_steps"], own["steps"]
+
+    def await_steps(self, n=1):
+        """Until n steps run here as worker, and are not only on their way."""
+        wait_until(lambda: self.steps()[1] >= n, what="%d steps run on %s/%d" % (n, self.job, self.index))
 
     def alive(self):
         return self.process is not None and self.process.poll() is None

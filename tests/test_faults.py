@@ -6,7 +6,7 @@ import time
 import pytest
 
 TIMEOUT_MS = 5000  # of every call: one whose own master is gone ends by it
-ENDS = 15          # seconds within which a call must have ended
+ENDS = 120         # seconds after which a call counts as hung
 
 
 def build(tf):
@@ -59,7 +59,7 @@ class Call(threading.Thread):
 
 def expect_recovery(tf, cluster, init, loss, step):
     """A new session works again, on the tasks as they are now."""
-    end = time.time() + 20
+    end = time.time() + 120
     while True:
         s = session(tf, cluster)
         try:
@@ -81,8 +81,8 @@ def test_killed_and_restarted(tf, make_cluster, job, index):
     s.run(init)
     assert s.run(loss) == 12.0
     call = Call(s, endless)
-    time.sleep(0.7)
-    assert call.is_alive()
+    for task in c.tasks.values():
+        task.await_steps()
     c[job, index].kill()
     error = call.ended()
     expected = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError)
@@ -108,7 +108,7 @@ def test_a_peer_that_dies_is_noticed_at_once(tf, make_cluster):
     s = tf.Session(c.target("worker", 0))
     s.run(init)
     call = Call(s, endless)
-    time.sleep(0.7)
+    c["ps", 0].await_steps()
     c["ps", 0].kill()
     assert isinstance(call.ended(), (tf.errors.UnavailableError, tf.errors.AbortedError)), repr(call.error)
     assert isinstance(Call(s, loss).ended(), (tf.errors.UnavailableError, tf.errors.AbortedError))
@@ -131,6 +131,30 @@ def test_monitored_session_recovers(tf, make_cluster):
         for _ in range(3):
             s.run(step)
         assert s.run(global_step) == 3  # the state was the parameter server's
+
+
+def test_supervisor_recovers(tf, make_cluster, tmp_path):
+    """A Supervisor's program asks for a session again, and goes on from the last checkpoint."""
+    c = make_cluster({"ps": 1, "worker": 1})
+    with tf.device(tf.train.replica_device_setter(ps_tasks=1, worker_device="/job:worker/task:0")):
+        x = tf.get_variable("x", initializer=1.0, use_resource=False)
+        global_step = tf.train.get_or_create_global_step()
+        step = tf.train.GradientDescentOptimizer(0.1).minimize(tf.square(x), global_step=global_step)
+    supervisor = tf.train.Supervisor(logdir=str(tmp_path), global_step=global_step, save_model_secs=0, save_summaries_secs=0)
+    s = supervisor.prepare_or_wait_for_session(c.target("worker"))
+    for _ in range(5):
+        s.run(step)
+    supervisor.saver.save(s, str(tmp_path / "model.ckpt"), global_step)
+    s.run(step)
+    c["ps", 0].restart()
+    with pytest.raises((tf.errors.UnavailableError, tf.errors.AbortedError)):
+        s.run(step)
+    s.close()
+    s = supervisor.prepare_or_wait_for_session(c.target("worker"))
+    assert s.run(global_step) == 5
+    s.run(step)
+    assert s.run(global_step) == 6
+    supervisor.stop()
 
 
 def test_idle_worker_may_die(tf, make_cluster):
@@ -158,7 +182,7 @@ def test_client_that_vanishes_leaves_nothing_running(make_cluster, tmp_path):
               "s = t.Session(%r); s.run(t.constant(1)); print('ready', flush=True); s.run(loop)\n" % c.target("local"))
     p = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert p.stdout.readline() == b"ready\n"
-    time.sleep(1)
+    c["local", 0].await_steps()
     p.kill()
     p.wait()
     pid = c["local", 0].process.pid
@@ -172,4 +196,4 @@ def test_client_that_vanishes_leaves_nothing_running(make_cluster, tmp_path):
         before = ticks()
         time.sleep(0.5)
         return ticks() - before <= 3
-    wait_until(is_idle, 15, "the server is idle again")
+    wait_until(is_idle, what="the server is idle again")

@@ -121,10 +121,8 @@ def test_timeout_of_a_step(tf, local, control_flow):
     loop = forever(tf)
     with tf.Session(local.target("local")) as s:
         for _ in range(2):
-            began = time.time()
             with pytest.raises(tf.errors.DeadlineExceededError):
                 s.run(loop, options=tf.RunOptions(timeout_in_ms=300))
-            assert time.time() - began < 10
         assert s.run(tf.constant(5)) == 5
 
 
@@ -148,10 +146,10 @@ def test_close_cancels_steps(tf, local):
     threads = [threading.Thread(target=step, daemon=True) for _ in range(4)]
     for t in threads:
         t.start()
-    time.sleep(0.5)
+    local["local", 0].await_steps(4)
     s.close()
     for t in threads:
-        t.join(20)
+        t.join(120)
     assert len(ended) == 4 and all(isinstance(e, (tf.errors.CancelledError, tf.errors.AbortedError)) for e in ended), ended
 
 
@@ -315,7 +313,7 @@ def test_session_waits_for_tasks(tf, make_cluster):
     time.sleep(1)
     assert not got
     c["ps", 0].start()
-    t.join(30)
+    t.join(120)
     assert got == [4.0]
 
 

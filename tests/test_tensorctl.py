@@ -9,7 +9,7 @@ import pytest
 from cluster_fixture import TENSORCTL, free_ports, wait_until
 
 
-def ctl(*args, timeout=60, **kwargs):
+def ctl(*args, timeout=120, **kwargs):
     return subprocess.run([TENSORCTL] + list(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=timeout, **kwargs)
 
@@ -96,13 +96,13 @@ def test_launch_leaves_nothing_behind(number, tmp_path):
     p = subprocess.Popen([TENSORCTL, "launch", "--quiet", "--ps=1", "--worker=2", "--", "sh", "-c",
                           "echo $TENSORD_CLUSTER > %s.new; mv %s.new %s; exec sleep 30" % (path, path, path)],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-    wait_until(path.exists, 30, "the command runs")
+    wait_until(path.exists, what="the command runs")
     spec = path.read_text().strip()
     pids = tensord_pids(spec)
     assert len(pids) == 3
     p.send_signal(number)
-    assert p.wait(20) == -number
-    wait_until(lambda: not tensord_pids(spec), 10, "all tasks have ended")
+    assert p.wait(120) == -number
+    wait_until(lambda: not tensord_pids(spec), what="all tasks have ended")
     if number == signal.SIGKILL:
         os.killpg(p.pid, signal.SIGKILL)
 
@@ -128,6 +128,7 @@ def test_launch_reports_a_task_that_dies():
               "import sys; sys.path.insert(0, %r)\n"
               "from test_tensorctl import tensord_pids\n"
               "os.kill(min(tensord_pids(os.environ['TENSORD_CLUSTER'])), signal.SIGKILL)\n"
-              "time.sleep(0.5); sys.exit(5)\n" % os.path.dirname(os.path.abspath(__file__)))
+              "while tensord_pids(os.environ['TENSORD_CLUSTER']): time.sleep(0.02)\n"
+              "sys.exit(5)\n" % os.path.dirname(os.path.abspath(__file__)))
     r = ctl("launch", "--ps=1", "--", sys.executable, "-c", script)
     assert r.returncode == 5 and "ps/0 was ended by signal 9" in r.stderr, r.stderr

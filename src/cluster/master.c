@@ -166,6 +166,18 @@ void td_master_visit_sessions(td_master *m, void (*visit)(void *arg, td_master_s
   pthread_rwlock_unlock(&m->lock);
 }
 
+static void add_running(void *arg, td_master_session *s) {
+  pthread_mutex_lock(&s->lock);
+  *(size_t *)arg += (size_t)s->running;
+  pthread_mutex_unlock(&s->lock);
+}
+
+size_t td_master_step_count(td_master *m) {
+  size_t n = 0;
+  td_master_visit_sessions(m, add_running, &n);
+  return n;
+}
+
 size_t td_master_session_count(td_master *m) {
   pthread_rwlock_rdlock(&m->lock);
   size_t n = m->sessions.count;

@@ -192,7 +192,7 @@ static void test_close_cancels_running_steps(void **state) {
   must(td_test_create_session(&cluster, 1, loop_graph, NULL, &a, &s));
   runner r = {.handle = s};
   pthread_create(&thread, NULL, run_endless, &r);
-  usleep(200000);
+  td_test_await_steps(&cluster, 1, 1);
   must(td_test_close_session(&cluster, 1, s));
   pthread_join(thread, NULL);
   must_fail(r.status, TD_CANCELLED, "Session::Close");

@@ -94,14 +94,14 @@ static json_t *waits_json(const td_task *t, size_t *left_out) {
 static json_t *task_json(const td_task *t) {
   size_t left_out;
   json_t *waits = waits_json(t, &left_out);
-  return json_pack("{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:i, s:i, s:o, s:o, s:I}", "task", t->name, "version",
-                   TD_VERSION, "pid", (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster",
-                   cluster_json(t->cluster), "devices", devices_json(t), "master_sessions",
-                   (json_int_t)td_master_session_count(t->master), "worker_sessions",
-                   (json_int_t)td_worker_sessions_count(t->sessions), "steps",
-                   (json_int_t)td_step_table_count(t->steps), "compute_threads", td_pool_threads(t->pool),
-                   "loop_threads", t->loop_count, "memory", memory_json(), "waits", waits, "more_waits",
-                   (json_int_t)left_out);
+  return json_pack(
+      "{s:s, s:s, s:i, s:f, s:o, s:o, s:I, s:I, s:I, s:I, s:i, s:i, s:o, s:o, s:I}", "task", t->name, "version",
+      TD_VERSION, "pid", (int)getpid(), "uptime_s", (double)(td_now_ns() - t->started_ns) / 1e9, "cluster",
+      cluster_json(t->cluster), "devices", devices_json(t), "master_sessions",
+      (json_int_t)td_master_session_count(t->master), "master_steps", (json_int_t)td_master_step_count(t->master),
+      "worker_sessions", (json_int_t)td_worker_sessions_count(t->sessions), "steps",
+      (json_int_t)td_step_table_count(t->steps), "compute_threads", td_pool_threads(t->pool), "loop_threads",
+      t->loop_count, "memory", memory_json(), "waits", waits, "more_waits", (json_int_t)left_out);
 }
 
 static void run_get(td_request *r) {

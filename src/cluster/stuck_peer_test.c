@@ -165,8 +165,8 @@ static void test_close_while_a_plan_is_built(void **state) {
     runners[i] = (runner){.handle = s, .timeout_ms = 30000};
     pthread_create(&runners[i].thread, NULL, run_b, &runners[i]);
   }
+  td_test_await_steps(&cluster, 1, TD_COUNT(runners));
   while (!atomic_load(&ps.registrations)) usleep(1000);
-  usleep(50000);
   must(td_test_close_session(&cluster, 1, s));
   for (size_t i = 0; i < TD_COUNT(runners); i++) {
     pthread_join(runners[i].thread, NULL);
@@ -202,7 +202,7 @@ static void test_a_step_whose_peer_hangs_is_cancelled(void **state) {
   must_fail(td_test_run(&cluster, 1, s, "b:0", "-", NULL, NULL, 200, (td_tensor *[1]){0}), TD_DEADLINE_EXCEEDED, "");
   runner r = {.handle = s, .timeout_ms = 30000};
   pthread_create(&r.thread, NULL, run_b, &r);
-  usleep(100000);
+  td_test_await_steps(&cluster, 1, 1);
   must(td_test_close_session(&cluster, 1, s));
   pthread_join(r.thread, NULL);
   must_fail(r.status, TD_CANCELLED, "Session::Close");
@@ -239,7 +239,7 @@ static void test_callable_of_a_plan_that_hangs(void **state) {
   td_arena_deinit(&a);
 }
 
-/* The consequence arrives 200 ms before the cause. */
+/* The consequence arrives before the cause. */
 static void test_the_cause_is_waited_for(void **state) {
   td_arena a = {0};
   char *s = create(&a, REGISTER_OK);
@@ -247,7 +247,7 @@ static void test_the_cause_is_waited_for(void **state) {
   runner r = {.handle = s, .timeout_ms = 30000};
   pthread_create(&r.thread, NULL, run_b, &r);
   while (!atomic_load(&ps.late_answer)) usleep(1000);
-  usleep(200000);
+  usleep(20000); /* far less than the second after which the consequence would be taken for the cause */
   td_call_fail(atomic_exchange(&ps.late_answer, NULL), td_invalid_argument("the cause"), (td_str){0});
   pthread_join(r.thread, NULL);
   must_fail(r.status, TD_INVALID_ARGUMENT, "From /job:ps/replica:0/task:0:\nthe cause");

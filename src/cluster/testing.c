@@ -27,10 +27,13 @@ static void must(td_status s) {
 
 /* ---- cluster ---- */
 
+/* The port stays held by the socket, beside which a server may listen: the system gives it to nobody else, also while a
+ * task is down. */
 static int free_port(int *fd) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t size = sizeof a;
-  *fd = socket(AF_INET, SOCK_STREAM, 0);
+  *fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)), 0);
   assert_int_equal(bind(*fd, (struct sockaddr *)&a, size), 0);
   assert_int_equal(getsockname(*fd, (struct sockaddr *)&a, &size), 0);
   return ntohs(a.sin_port);
@@ -62,16 +65,15 @@ void td_test_cluster_start_with(td_test_cluster *c, const char *jobs, int loops,
   *c = (td_test_cluster){.loops = loops, .devices = devices};
   must(td_ops_register());
   td_strbuf spec = {0};
-  int fds[TD_TEST_TASKS], n = 0, count, used;
+  int n = 0, count, used;
   char job[32];
   for (const char *p = jobs; sscanf(p, "%31s %d%n", job, &count, &used) == 2; p += used) {
     td_strbuf_printf(&spec, "%s%s|", spec.size ? "," : "", job);
     for (int i = 0; i < count; i++, n++) {
       assert_true(n < TD_TEST_TASKS);
-      td_strbuf_printf(&spec, "%s127.0.0.1:%d", i ? ";" : "", free_port(&fds[n]));
+      td_strbuf_printf(&spec, "%s127.0.0.1:%d", i ? ";" : "", free_port(&c->held[n]));
     }
   }
-  for (int i = 0; i < n; i++) close(fds[i]);
   must(td_cluster_spec_parse(td_strbuf_view(&spec), &c->spec));
   td_strbuf_deinit(&spec);
   c->count = n;
@@ -98,6 +100,7 @@ void td_test_cluster_stop(td_test_cluster *c) {
   }
   td_loop_stop(c->loop);
   td_loop_destroy(c->loop);
+  for (int i = 0; i < c->count; i++) close(c->held[i]);
   td_cluster_spec_release(c->spec);
 }
 
@@ -152,17 +155,23 @@ td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage 
   return s;
 }
 
-int td_test_step_count(td_test_cluster *c, int task) {
-  int steps = -1;
+/* A number of the task's status; `key` as '"steps":'. */
+static int status_number(td_test_cluster *c, int task, const char *key) {
   td_strbuf text = {0};
   td_payload empty = {0};
   waiting_call w = {.text = &text};
   must(call(c->channels[task], TD_STATUS_METHOD, &empty, 20000, &w));
-  const char *at = strstr(td_strbuf_cstr(&text), "\"steps\":");
+  const char *at = strstr(td_strbuf_cstr(&text), key);
   assert_non_null(at);
-  assert_int_equal(sscanf(at, "\"steps\":%d", &steps), 1);
+  int n = atoi(at + strlen(key));
   td_strbuf_deinit(&text);
-  return steps;
+  return n;
+}
+
+int td_test_step_count(td_test_cluster *c, int task) { return status_number(c, task, "\"steps\":"); }
+
+void td_test_await_steps(td_test_cluster *c, int task, int count) {
+  while (status_number(c, task, "\"master_steps\":") < count) usleep(1000);
 }
 
 /* ---- graphs ---- */

@@ -16,6 +16,7 @@ typedef struct td_test_cluster {
   td_server *servers[TD_TEST_TASKS]; /* in the order of the spec; NULL: not running */
   td_loop *loop;                     /* the client's */
   td_channel *channels[TD_TEST_TASKS];
+  int held[TD_TEST_TASKS]; /* sockets that hold the tasks' ports */
 } td_test_cluster;
 
 /* "ps 1 worker 2": jobs with their numbers of tasks, on free ports. Asserts on failure. */
@@ -54,6 +55,8 @@ typedef struct td_test_step {
   uint64_t timeout_ms;
 } td_test_step;
 td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out);
+/* Waits until at least so many steps run with `task` as their master. */
+void td_test_await_steps(td_test_cluster *c, int task, int count);
 td_status td_test_close_session(td_test_cluster *c, int task, const char *handle);
 
 /* How many steps a task takes part in, as its status tells. */

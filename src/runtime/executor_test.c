@@ -317,27 +317,23 @@ static void *cancel_later(void *arg) {
   return NULL;
 }
 
-/* Cancelled from another thread while it runs: how long until it has ended, in ms. */
-static double cancel(test_env *e, const char *text, td_code code) {
+/* Cancelled from another thread while it runs: it has to end. */
+static void cancel(test_env *e, const char *text, td_code code) {
   td_program *p = test_program(e, text);
   test_fresh_step(e);
   pthread_t thread;
   pthread_create(&thread, NULL, cancel_later, e->cancellation);
-  uint64_t start = td_now_ns();
   test_result r;
   test_run(e, p, NULL, 0, &r);
-  double ms = (double)(td_now_ns() - start) / 1e6;
   pthread_join(thread, NULL);
   assert_int_equal(td_status_code(r.status), code);
   test_result_deinit(&r);
   td_program_release(p);
-  return ms - 20;
 }
 
 static void cancellation(void **state) {
   for (size_t i = 0; i < TD_COUNT(envs); i++) {
-    double ms = cancel(envs[i], ENDLESS, TD_CANCELLED);
-    assert_true(ms < 200); /* 10 ms on an idle machine */
+    cancel(envs[i], ENDLESS, TD_CANCELLED);
     cancel(envs[i], ENDLESS_NOW, TD_CANCELLED);
     cancel(envs[i], "b = TestBlock()\n", TD_CANCELLED);
     cancel(envs[i],
@@ -373,17 +369,14 @@ static void leaves_room(const char *endless) {
   step.cancellation = cancellation;
   step.rendezvous = NULL;
   td_run_options o = {.step = &step, .done = count_done, .arg = &ended};
-  uint64_t start = td_now_ns();
   for (int i = 0; i < 5; i++) td_executor_run(p, &o);
-  assert_true(td_now_ns() - start < 500 * 1000 * 1000ull);
   test_expect(
       &pooled,
       "a = Const() value:1 dtype:int32\nb = TestSlow(a) us:10\nc = TestAsync(b)\nr = _Retval(c) T:int32 index:0\n", 1,
       VALUES(1));
   assert_int_equal(ended, 0);
   td_cancellation_cancel(cancellation);
-  for (int i = 0; i < 2000 && ended < 5; i++) usleep(1000);
-  assert_int_equal(ended, 5);
+  while (ended < 5) usleep(1000);
   td_cancellation_release(cancellation);
   td_program_release(p);
 }
@@ -481,16 +474,13 @@ static void costly_kernels_go_to_the_pool(void **state) {
 
   p = test_program(&pooled,
                    "a = _Arg() T:int32 index:0\n"
-                   "s1 = TestSlow(a) us:30000\n"
-                   "s2 = TestSlow(a) us:30000\n"
-                   "s3 = TestSlow(a) us:30000\n"
-                   "x = TestSum(s1, s2, s3) N:3\n"
+                   "m1 = TestMeet(a)\n"
+                   "m2 = TestMeet(a)\n"
+                   "x = TestSum(m1, m2) N:2\n"
                    "r0 = _Retval(x) T:int32 index:0\n");
-  uint64_t start = td_now_ns();
   test_run(&pooled, p, &arg, 1, &r);
   assert_null(r.status);
-  assert_int_equal(*TD_DATA(r.values[0], int32_t), 3);
-  assert_true(td_now_ns() - start < 80 * 1000 * 1000);
+  assert_int_equal(*TD_DATA(r.values[0], int32_t), 2);
   test_result_deinit(&r);
   td_program_release(p);
   td_tensor_release(arg);
@@ -744,8 +734,7 @@ static void hostile_graphs(void **state) {
       td_executor_run(p, &ro);
       for (int i = 0; i < 20 && !ended; i++) usleep(100);
       td_cancellation_cancel(pooled.cancellation); /* some never end */
-      for (int i = 0; i < 20000 && !ended; i++) usleep(1000);
-      assert_int_equal(ended, 1);
+      while (!ended) usleep(100);
       td_program_release(p);
     }
     td_strbuf_deinit(&b);

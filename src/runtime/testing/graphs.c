@@ -79,6 +79,17 @@ static td_status slow_compute(td_kernel_ctx *ctx) {
   return int_out(ctx, 0, int_in(ctx, 0));
 }
 
+/* Passes once two of its kind run at the same time. */
+static td_status meet_compute(td_kernel_ctx *ctx) {
+  static _Atomic int inside;
+  int mine = atomic_fetch_add(&inside, 1);
+  for (int i = 0; inside < (mine | 1) + 1; i++) {
+    if (i == 60000) return td_internal("TestMeet: nobody came");
+    usleep(1000);
+  }
+  return int_out(ctx, 0, int_in(ctx, 0));
+}
+
 static td_status wide_compute(td_kernel_ctx *ctx) {
   td_tensor *t;
   int64_t n = 1000;
@@ -168,6 +179,7 @@ static const td_op_spec ops[] = {
     {.name = "TestLess", .inputs = "x: int32; y: int32", .outputs = "z: bool"},
     {.name = "TestAsync", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestNow", .inputs = "x: int32", .outputs = "y: int32"},
+    {.name = "TestMeet", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestSlow", .inputs = "x: int32", .outputs = "y: int32", .attrs = "us: int = 0; costly: bool = true"},
     {.name = "TestWide", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestThread", .inputs = "x: int32", .outputs = "y: int32"},
@@ -195,6 +207,7 @@ static const td_kernel_def kernels[] = {
      .state_size = sizeof(slow),
      .create = slow_create,
      .compute = slow_compute},
+    {.op = "TestMeet", .cost = TD_COST_EXPENSIVE, .compute = meet_compute},
     {.op = "TestWide", .cost = TD_COST_CHEAP, .compute = wide_compute},
     {.op = "TestThread", .cost = TD_COST_EXPENSIVE, .compute = thread_compute},
     {.op = "TestCheapThread", .cost = TD_COST_CHEAP, .compute = thread_compute},
