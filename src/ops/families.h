@@ -16,6 +16,7 @@
   X(binary)            \
   X(bincount)          \
   X(broadcast)         \
+  X(bucketize)         \
   X(cast)              \
   X(concat)            \
   X(const)             \
@@ -61,6 +62,7 @@
   X(reader)            \
   X(reduction)         \
   X(ref_variable)      \
+  X(remap_matrix)      \
   X(remapped)          \
   X(resource_variable) \
   X(route)             \
@@ -78,6 +80,7 @@
   X(softmax)           \
   X(space)             \
   X(sparse_map)        \
+  X(sparse_shape)      \
   X(stack)             \
   X(stage)             \
   X(string_basics)     \
@@ -91,7 +94,8 @@
   X(training_sparse)   \
   X(transpose)         \
   X(unary)             \
-  X(unique)
+  X(unique)            \
+  X(vocab_remapping)
 
 #define TD_FAMILY_DECLARE(name) extern const td_op_family td_family_##name;
 TD_FAMILIES(TD_FAMILY_DECLARE)
