@@ -312,6 +312,7 @@ td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *ste
   Pb__RunOptions__Experimental experimental = PB__RUN_OPTIONS__EXPERIMENTAL__INIT;
   experimental.collective_graph_key = step->collective_graph_key;
   options.experimental = &experimental;
+  options.debug_options = (Pb__DebugOptions *)step->watches;
   request.options = &options;
   request.session_handle = (char *)step->handle;
   if (step->partial) request.partial_run_handle = (char *)step->partial;

@@ -52,6 +52,7 @@ typedef struct td_test_step {
   const char *feed_names[4]; /* NULL: no more */
   td_tensor *feeds[4];
   int64_t collective_graph_key;
+  const Pb__DebugOptions *watches; /* NULL: none */
   uint64_t timeout_ms;
 } td_test_step;
 td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out);
