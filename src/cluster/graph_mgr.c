@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "cluster/endpoints.h"
+#include "cluster/remote_function.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/step_table.h"
 #include "framework/session_state.h"
@@ -85,8 +86,10 @@ static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph
   g->is_watched = td_watches_any(debug->watches);
   TD_TRY(td_graph_debug_prepare(s, debug, g->partitions, g->count));
   g->programs = td_new_array(td_program *, g->count);
-  if (whole->library && whole->library->functions.count)
-    g->functions = td_function_runtime_create(whole->library, td_str_of(s->handle));
+  if (whole->library && whole->library->functions.count) {
+    td_function_places places = td_session_places(s);
+    g->functions = td_function_runtime_create(whole->library, td_str_of(s->handle), &places);
+  }
   for (size_t i = 0; i < g->count; i++) {
     td_program_options o = {
         .device = find_device(s, g->partitions[i].location),

@@ -114,6 +114,8 @@ const Pb__FunctionDef *td_library_find(const td_library *l, td_str name);
 const td_op_def *td_library_op(td_library *l, td_str name);
 
 /* ---- messages ---- */
+/* A copy of a message in `arena`. INVALID_ARGUMENT when it cannot be encoded and decoded again. */
+td_status td_graph_copy_message(const ProtobufCMessage *message, td_arena *arena, void *out) TD_MUST_USE;
 /* The graph as a GraphDef in `arena`, every attribute present, inputs as names, assigned devices; with the part of
  * the library that is reachable from its nodes. */
 Pb__GraphDef *td_graph_to_proto(const td_graph *g, td_arena *arena);

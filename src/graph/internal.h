@@ -28,9 +28,6 @@ void td_graph_copy_versions(td_graph *g, const td_graph *from);
  * node that `def` was copied from. */
 void td_node_def_set_attr(td_node_def *def, td_arena *arena, td_str name, const Pb__AttrValue *value);
 
-/* A copy of a message in `arena`. INVALID_ARGUMENT when it cannot be encoded and decoded again. */
-td_status td_graph_copy_message(const ProtobufCMessage *message, td_arena *arena, void *out) TD_MUST_USE;
-
 /* "_<kind>_<node>_<slot>", with a number when there is such a node; in the graph's arena. */
 td_str td_graph_endpoint_name(td_graph *g, const char *kind, const td_node *n, int slot);
 

@@ -64,6 +64,7 @@
   X(ref_variable)      \
   X(remap_matrix)      \
   X(remapped)          \
+  X(remote_call)       \
   X(resource_variable) \
   X(route)             \
   X(save_restore)      \

@@ -44,9 +44,17 @@ static td_status check_executor(td_kernel_builder *b) {
   return td_not_found("No executor factory registered for the given executor type: %.*s", TD_STR_ARG(type));
 }
 
+/* A function that is called by its own name has no attribute "config_proto": it runs on this device. */
 static td_status call_create(td_kernel_builder *b, void *state) {
+  functions *f = state;
+  const Pb__NameAttrList *function;
+  td_function_where where = {.is_multi_device = td_attr_find(b->node, "config_proto")};
   TD_TRY(check_executor(b));
-  return create(b, state, (const char *const[]){"f", NULL});
+  TD_TRY(create(b, f, (const char *const[]){NULL}));
+  TD_TRY(td_attr_func(b->node, "f", &function));
+  f->handles = td_new_array(td_function_handle, 1);
+  f->count = 1;
+  return f->runtime->ops->instantiate_on(f->runtime, function, b->device, &where, f->handles);
 }
 
 /* The gradient of `f` is instantiated as the function "SymbolicGradient" with the attribute f. */

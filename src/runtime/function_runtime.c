@@ -11,6 +11,7 @@
 #include "graph/function_body.h"
 #include "graph/gradient.h"
 #include "runtime/executor.h"
+#include "runtime/function_parts.h"
 #include "runtime/local_rendezvous.h"
 #include "runtime/program_internal.h"
 
@@ -20,10 +21,12 @@ typedef struct instance {
   td_str key;
   const Pb__FunctionDef *def; /* the library's; NULL: the gradient of `call` */
   Pb__NameAttrList *call;     /* own copy */
-  td_device *device;          /* retained */
+  td_device *device;          /* retained; NULL: `remote` */
+  bool is_multi_device;
+  td_remote_function *remote; /* own */
   /* guarded by compile_lock until state is READY or FAILED (release), then immutable */
   _Atomic int state;
-  td_program *program;
+  td_function_parts parts;
   td_status error;
 } instance;
 enum { NEW, COMPILING, READY, FAILED };
@@ -33,6 +36,7 @@ typedef struct runtime {
   atomic_uint refs;
   td_library *library;
   char *session;
+  td_function_places places;
   pthread_mutex_t compile_lock; /* recursive: compiling a function instantiates those it calls */
   int compile_depth;            /* guarded by compile_lock */
   pthread_mutex_t lock;         /* taken inside compile_lock */
@@ -48,8 +52,19 @@ static int by_key(const void *a, const void *b) {
   return strcmp((*(Pb__AttrEntry *const *)a)->key, (*(Pb__AttrEntry *const *)b)->key);
 }
 
+/* What is instantiated, and where. */
+typedef struct wanted {
+  const Pb__NameAttrList *function;
+  const Pb__FunctionDef *def; /* NULL: the gradient */
+  td_device *device;          /* NULL: another task's */
+  td_str device_name;
+  bool is_multi_device;
+  td_remote_function *remote; /* consumed; NULL: not remote */
+} wanted;
+
 /* Device, kind and packed message, with the attributes in order. */
-static td_status make_key(const Pb__NameAttrList *function, bool is_gradient, const td_device *device, td_strbuf *out) {
+static td_status make_key(const wanted *w, td_strbuf *out) {
+  const Pb__NameAttrList *function = w->function;
   Pb__NameAttrList sorted = *function;
   sorted.attr = td_new_array(Pb__AttrEntry *, function->n_attr);
   for (size_t i = 0; i < function->n_attr; i++) sorted.attr[i] = function->attr[i];
@@ -57,7 +72,7 @@ static td_status make_key(const Pb__NameAttrList *function, bool is_gradient, co
   size_t size = pb__name_attr_list__get_packed_size(&sorted);
   uint8_t *bytes = td_try_malloc(size);
   if (bytes) {
-    td_strbuf_printf(out, "%s%c", device->name, is_gradient ? '\'' : ';');
+    td_strbuf_printf(out, "%.*s%c", TD_STR_ARG(w->device_name), !w->def ? '\'' : w->is_multi_device ? '*' : ';');
     td_strbuf_append(out, td_str_n(bytes, pb__name_attr_list__pack(&sorted, bytes)));
   }
   td_free(bytes);
@@ -66,32 +81,39 @@ static td_status make_key(const Pb__NameAttrList *function, bool is_gradient, co
 }
 
 static void instance_free(instance *i) {
-  td_program_release(i->program);
+  td_function_parts_deinit(&i->parts);
+  if (i->remote) i->remote->release(i->remote);
   td_status_free(i->error);
   if (i->call) pb__name_attr_list__free_unpacked(i->call, NULL);
-  td_device_release(i->device);
+  if (i->device) td_device_release(i->device);
   td_free((char *)i->key.data);
   td_free(i);
 }
 
+static instance *instance_new(const wanted *w, td_str key, Pb__NameAttrList *call) {
+  instance *i = td_new(instance);
+  i->key = key;
+  i->def = w->def;
+  i->call = call;
+  i->device = w->device ? td_device_retain(w->device) : NULL;
+  i->is_multi_device = w->is_multi_device;
+  i->remote = w->remote;
+  return i;
+}
+
 /* The instance of a key, made if there is none yet. Takes the key over. */
-static td_status find_or_add(runtime *r, td_strbuf *key, const Pb__FunctionDef *def, td_device *device, instance **out,
-                             td_function_handle *handle) {
+static td_status find_or_add(runtime *r, td_strbuf *key, wanted *w, instance **out, td_function_handle *handle) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&r->lock);
   uintptr_t at = (uintptr_t)td_map_get(&r->by_key, td_strbuf_view(key)); /* handle; 0: none */
   if (!at && r->count >= MAX_FUNCTIONS) {
     s = td_resource_exhausted("More than %d functions are instantiated", MAX_FUNCTIONS);
   } else if (!at) {
-    size_t head = strlen(device->name) + 1;
-    Pb__NameAttrList *copy = pb__name_attr_list__unpack(NULL, key->size - head, (uint8_t *)key->data + head);
+    size_t head = w->device_name.size + 1, size = key->size;
+    Pb__NameAttrList *copy = pb__name_attr_list__unpack(NULL, size - head, (uint8_t *)key->data + head);
     if (copy) {
-      instance *i = td_new(instance);
-      size_t size = key->size;
-      i->key = (td_str){td_strbuf_take(key), size};
-      i->def = def;
-      i->call = copy;
-      i->device = td_device_retain(device);
+      instance *i = instance_new(w, (td_str){td_strbuf_take(key), size}, copy);
+      w->remote = NULL;
       TD_GROW(r->instances, r->count, r->capacity);
       r->instances[r->count++] = i;
       at = r->count;
@@ -115,8 +137,9 @@ static td_status compile(runtime *r, instance *i) {
   else
     TD_TRY(td_gradient_body_create(r->library, i->call, &body));
   td_program_options o = {.device = i->device, .functions = &r->base, .session = td_str_of(r->session)};
-  td_status s = td_function_body_lower(&body, i->def ? td_str_of(i->call->name) : (td_str){0});
-  if (!s) s = td_program_create_for(body.graph, &o, td_str_of(i->call->name), &i->program);
+  td_str name = td_str_of(i->call->name);
+  td_status s = td_function_body_lower(&body, i->def ? name : (td_str){0});
+  if (!s) s = td_function_parts_create(&body, name, &o, i->is_multi_device ? &r->places : NULL, &i->parts);
   td_graph_release(body.graph);
   return s;
 }
@@ -164,21 +187,72 @@ static td_status resolve_gradient(const runtime *r, Pb__NameAttrList *function, 
   return TD_STATUS_OK;
 }
 
-static td_status instantiate(td_function_runtime *base, const Pb__NameAttrList *requested, td_device *device,
-                             td_function_handle *out) {
-  runtime *r = (runtime *)base;
-  Pb__NameAttrList function = *requested;
-  bool is_gradient;
-  TD_TRY(resolve_gradient(r, &function, &is_gradient));
-  const Pb__FunctionDef *def = is_gradient ? NULL : td_library_find(r->library, td_str_of(function.name));
-  if (!def && !is_gradient) return td_not_found("Function %s is not defined.", function.name);
-  if (def && !def->signature) return td_invalid_argument("Function %s has no signature", function.name);
+/* Consumes w->remote. */
+static td_status add(runtime *r, wanted *w, td_function_handle *out) {
   td_strbuf key = {0};
   instance *i;
-  td_status s = make_key(&function, is_gradient, device, &key);
-  if (!s) s = find_or_add(r, &key, def, device, &i, out);
+  td_status s = make_key(w, &key);
+  if (!s) s = find_or_add(r, &key, w, &i, out);
   td_strbuf_deinit(&key);
-  return s ? s : ensure_compiled(r, i, false);
+  if (w->remote) w->remote->release(w->remote); /* it was there */
+  if (s || !i->device) return s;
+  return ensure_compiled(r, i, false);
+}
+
+static td_status find_def(const runtime *r, const Pb__NameAttrList *function, const Pb__FunctionDef **out) {
+  *out = td_library_find(r->library, td_str_of(function->name));
+  if (!*out) return td_not_found("Function %s is not defined.", function->name);
+  return (*out)->signature ? TD_STATUS_OK : td_invalid_argument("Function %s has no signature", function->name);
+}
+
+static td_status instantiate_here(runtime *r, const Pb__NameAttrList *requested, td_device *device,
+                                  bool is_multi_device, td_function_handle *out) {
+  Pb__NameAttrList function = *requested;
+  wanted w = {.function = &function,
+              .device = device,
+              .device_name = td_str_of(device->name),
+              .is_multi_device = is_multi_device};
+  bool is_gradient;
+  TD_TRY(resolve_gradient(r, &function, &is_gradient));
+  if (!is_gradient) TD_TRY(find_def(r, &function, &w.def));
+  return add(r, &w, out);
+}
+
+static td_status instantiate(td_function_runtime *base, const Pb__NameAttrList *function, td_device *device,
+                             td_function_handle *out) {
+  return instantiate_here((runtime *)base, function, device, false, out);
+}
+
+/* `target` completed by the caller's device. */
+static td_status find_target(td_str target, const td_device *caller, char *out) {
+  td_device_name name;
+  if (!td_device_name_parse(target, &name))
+    return td_invalid_argument("Could not parse %.*s into a device specification.", TD_STR_ARG(target));
+  if (!name.job[0]) memcpy(name.job, caller->parsed.job, sizeof name.job);
+  if (name.replica < 0) name.replica = caller->parsed.replica;
+  if (name.task < 0) name.task = caller->parsed.task;
+  if (!name.type[0]) memcpy(name.type, caller->parsed.type, sizeof name.type);
+  if (name.id < 0) name.id = caller->parsed.id;
+  td_device_name_format(&name, out);
+  return TD_STATUS_OK;
+}
+
+static td_status instantiate_on(td_function_runtime *base, const Pb__NameAttrList *function, td_device *caller,
+                                const td_function_where *where, td_function_handle *out) {
+  runtime *r = (runtime *)base;
+  char name[TD_DEVICE_NAME_MAX];
+  if (!where->target.size)
+    return instantiate_here(r, function, caller, where->is_multi_device && r->places.device_count, out);
+  TD_TRY(find_target(where->target, caller, name));
+  if (!strcmp(name, caller->name)) return instantiate_here(r, function, caller, where->is_multi_device, out);
+  for (int i = 0; i < r->places.device_count; i++)
+    if (!strcmp(name, r->places.devices[i]->name))
+      return instantiate_here(r, function, r->places.devices[i], where->is_multi_device, out);
+  if (!r->places.remote) return td_invalid_argument("%s unknown device.", name);
+  wanted w = {.function = function, .device_name = td_str_of(name)};
+  TD_TRY(find_def(r, function, &w.def));
+  TD_TRY(r->places.remote(r->places.arg, r->library, function, w.device_name, &w.remote));
+  return add(r, &w, out);
 }
 
 /* ---- calls ---- */
@@ -203,6 +277,10 @@ static void run(td_function_runtime *base, td_function_call *call) {
   pthread_mutex_lock(&r->lock);
   instance *i = call->function && call->function <= r->count ? r->instances[call->function - 1] : NULL;
   pthread_mutex_unlock(&r->lock);
+  if (i && i->remote) {
+    i->remote->run(i->remote, call);
+    return;
+  }
   td_status s = i ? ensure_compiled(r, i, true)
                   : td_internal("There is no function of handle %llu", (unsigned long long)call->function);
   if (!s && atomic_fetch_add_explicit(&r->calls, 1, memory_order_relaxed) >= MAX_CALLS) {
@@ -210,7 +288,7 @@ static void run(td_function_runtime *base, td_function_call *call) {
     s = td_resource_exhausted("More than %d function calls are in progress at once, in function %s", MAX_CALLS,
                               i->call->name);
   }
-  if (!s && !i->program) { /* its own thread is compiling it: only while a kernel is being created */
+  if (!s && !i->parts.count) { /* its own thread is compiling it: only while a kernel is being created */
     atomic_fetch_sub_explicit(&r->calls, 1, memory_order_relaxed);
     s = td_internal("Function %s is called while it is being compiled", i->call->name);
   }
@@ -223,23 +301,33 @@ static void run(td_function_runtime *base, td_function_call *call) {
   c->call = call;
   c->step = *call->step;
   c->step.functions = base;
-  c->step.rendezvous = i->program->has_transfers ? td_local_rendezvous_create() : NULL;
+  c->step.rendezvous = i->parts.has_transfers ? td_local_rendezvous_create() : NULL;
   td_run_options o = {.step = &c->step, .args = call->args, .arg_count = call->arg_count, .done = call_ended, .arg = c};
-  td_executor_run(i->program, &o);
+  td_function_parts_run(&i->parts, &o);
 }
 
 static void retain(td_function_runtime *base) {
   atomic_fetch_add_explicit(&((runtime *)base)->refs, 1, memory_order_relaxed);
 }
 
-td_function_runtime *td_function_runtime_create(td_library *library, td_str session) {
-  static const td_function_runtime_ops ops = {
-      .instantiate = instantiate, .run = run, .retain = retain, .release = td_function_runtime_destroy};
+static void copy_places(td_function_places *to, const td_function_places *from) {
+  *to = *from;
+  to->devices = td_new_array(td_device *, (size_t)from->device_count);
+  for (int i = 0; i < from->device_count; i++) to->devices[i] = td_device_retain(from->devices[i]);
+}
+
+td_function_runtime *td_function_runtime_create(td_library *library, td_str session, const td_function_places *places) {
+  static const td_function_runtime_ops ops = {.instantiate = instantiate,
+                                              .instantiate_on = instantiate_on,
+                                              .run = run,
+                                              .retain = retain,
+                                              .release = td_function_runtime_destroy};
   runtime *r = td_new(runtime);
   atomic_init(&r->refs, 1);
   r->base.ops = &ops;
   r->library = library ? td_library_retain(library) : td_library_create();
   r->session = td_strndup(session.data ? session.data : "", session.size);
+  if (places) copy_places(&r->places, places);
   pthread_mutexattr_t attr;
   pthread_mutexattr_init(&attr);
   pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
@@ -255,6 +343,9 @@ void td_function_runtime_destroy(td_function_runtime *base) {
   if (!r || atomic_fetch_sub_explicit(&r->refs, 1, memory_order_acq_rel) != 1) return;
   for (size_t i = 0; i < r->count; i++) instance_free(r->instances[i]);
   td_free(r->instances);
+  for (int i = 0; i < r->places.device_count; i++) td_device_release(r->places.devices[i]);
+  td_free(r->places.devices);
+  if (r->places.release) r->places.release(r->places.arg);
   td_map_deinit(&r->by_key);
   td_library_release(r->library);
   pthread_mutex_destroy(&r->lock);

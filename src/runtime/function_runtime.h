@@ -11,9 +11,21 @@
 #include "framework/function.h"
 #include "graph/graph.h"
 
-/* For kernels of graphs with this library. `library` is retained. Thread-safe; must outlive the programs and runs
- * that use it. One reference, which td_function_runtime_destroy() drops; datasets hold others. */
-td_function_runtime *td_function_runtime_create(td_library *library, td_str session);
+/* The devices that functions may run on besides the caller's. */
+typedef struct td_function_places {
+  td_device **devices; /* of this task */
+  int device_count;
+  /* Functions on other tasks; NULL: there are none. INVALID_ARGUMENT for an unknown device. */
+  td_status (*remote)(void *arg, td_library *library, const Pb__NameAttrList *function, td_str device,
+                      td_remote_function **out);
+  void (*release)(void *arg); /* when the runtime ends; NULL: nothing to do */
+  void *arg;
+} td_function_places;
+
+/* For kernels of graphs with this library. `library` and the devices are retained; places may be NULL. Thread-safe;
+ * must outlive the programs and runs that use it. One reference, which td_function_runtime_destroy() drops; datasets
+ * hold others. */
+td_function_runtime *td_function_runtime_create(td_library *library, td_str session, const td_function_places *places);
 void td_function_runtime_destroy(td_function_runtime *r);
 
 #endif /* TD_RUNTIME_FUNCTION_RUNTIME_H_ */

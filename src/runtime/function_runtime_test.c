@@ -89,7 +89,7 @@ typedef struct fixture {
 static void init(fixture *f, int threads) {
   test_env_init(&f->env, threads);
   f->library = test_library(library_text);
-  f->functions = td_function_runtime_create(f->library, TD_STR("session"));
+  f->functions = td_function_runtime_create(f->library, TD_STR("session"), NULL);
   f->env.step.functions = f->functions;
 }
 

@@ -143,7 +143,7 @@ static void test_functions(void **state) {
       "inner = TestAdd(x, x)\n"
       "ret z = inner:z:0\n"
       "end\n");
-  e.step.functions = td_function_runtime_create(library, TD_STR("s"));
+  e.step.functions = td_function_runtime_create(library, TD_STR("s"), NULL);
   td_program *p = test_program_with(&e, library,
                                     "a = Const() value:2 dtype:int32\n"
                                     "call = Twice(a)\n"
