@@ -27,7 +27,7 @@ static void measure(const char *name, const char *unit, const char *text, double
   test_env e;
   test_env_init(&e, 0);
   td_library *library = test_library(functions_text);
-  td_function_runtime *functions = td_function_runtime_create(library, TD_STR(""));
+  td_function_runtime *functions = td_function_runtime_create(library, TD_STR(""), NULL);
   e.step.functions = functions;
   td_program *p = test_program_with(&e, library, text, NULL);
   double best = 1e99, first = 0;

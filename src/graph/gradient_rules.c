@@ -135,12 +135,12 @@ static const td_gradient_rule rules[] = {
     /* element-wise, one operand */
     UNARY("Abs", "dx = Mul(dy, Sign(x))"),
     UNARY("Acos", "dx = Mul(dy, Neg(Reciprocal(Sqrt(Sub(1., Square(x))))))"),
-    UNARY("Acosh", "dx = Mul(dy, Sinh(Acosh(x)))"),
+    UNARY("Acosh", "dx = RealDiv(dy, Sinh(Acosh(x)))"), /* TensorFlow's rule multiplies, here and for Asinh: wrongly */
     UNARY("Angle",
           "dx = Mul(Neg(Reciprocal(Complex(Imag(x){Tout=$Tout}, Real(x){Tout=$Tout}){Tout=$T})),"
           "Complex(dy, ZerosLike(dy)){Tout=$T})"),
     UNARY("Asin", "dx = Mul(dy, Reciprocal(Sqrt(Sub(1., Square(x)))))"),
-    UNARY("Asinh", "dx = Mul(dy, Cosh(Asinh(x)))"),
+    UNARY("Asinh", "dx = RealDiv(dy, Cosh(Asinh(x)))"),
     UNARY("Atan", "dx = Mul(dy, Reciprocal(Add(1., Square(x))))"),
     UNARY("Atanh", "dx = Mul(dy, Reciprocal(Sub(1., Square(x))))"),
     UNARY("Cast", "dx = Cast(dy){DstT=$SrcT}"),

@@ -4,7 +4,9 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "graph/gradient.h"
 #include "graph/import.h"
+#include "graph/lower.h"
 #include "graph/partition.h"
 #include "graph/place.h"
 #include "graph/prune.h"
@@ -68,6 +70,23 @@ static void run_step(td_graph *g, td_graph_test_cluster *c, uint8_t choice) {
   td_graph_release(client);
 }
 
+static void lower(td_graph *g, size_t first, size_t choice) {
+  td_lower_options o = {.inline_all = choice % 2, .max_nodes = g->node_count + 1000};
+  drop(td_graph_lower(g, first, &o));
+}
+
+static void differentiate(td_library *l) {
+  td_str name;
+  for (size_t i = 0; td_map_next(&l->functions, &i, &name, NULL);) {
+    Pb__NameAttrList f = PB__NAME_ATTR_LIST__INIT;
+    td_function_body body;
+    f.name = (char *)name.data;
+    if (!drop(td_gradient_body_create(l, &f, &body))) continue;
+    drop(td_function_body_lower(&body, name));
+    td_graph_release(body.graph);
+  }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   td_graph_test_register();
@@ -88,6 +107,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
                               .device_count = c.count,
                               .own_task_device = c.devices[0].name,
                               .allow_soft_placement = size % 2};
+    differentiate(g->library);
+    lower(g, 0, size);
     if (drop(td_graph_place(g, &place)))
       for (int choice = 2; choice < 8; choice++) run_step(g, &c, (uint8_t)choice);
     for (size_t i = 0; i < def->n_node; i++) { /* the same nodes again under other names, on top of the first */
@@ -95,7 +116,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       if (*def->node[i]->name) free(def->node[i]->name);
       def->node[i]->name = name;
     }
-    drop(td_graph_extend(g, def, NULL));
+    size_t before = g->node_count;
+    if (drop(td_graph_extend(g, def, NULL))) lower(g, before, size / 2);
     td_graph_release(g);
   }
   pb__graph_def__free_unpacked(def, NULL);

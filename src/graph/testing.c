@@ -19,64 +19,79 @@ static td_status nothing(td_kernel_ctx *ctx) {
 #define LOOP "T: type; frame_name: string; is_constant: bool = false; parallel_iterations: int = 10"
 
 /* X(name, inputs, outputs, attrs, flags): signatures as in TensorFlow. */
-#define OPS(X)                                                                                                       \
-  X(Add, "x: T; y: T", "z: T", "T: type", 0)                                                                         \
-  X(AddV2, "x: T; y: T", "z: T", "T: type", 0)                                                                       \
-  X(Sub, "x: T; y: T", "z: T", "T: type", 0)                                                                         \
-  X(Mul, "x: T; y: T", "z: T", "T: type", 0)                                                                         \
-  X(RealDiv, "x: T; y: T", "z: T", "T: type", 0)                                                                     \
-  X(FloorDiv, "x: T; y: T", "z: T", "T: type", 0)                                                                    \
-  X(Maximum, "x: T; y: T", "z: T", "T: type", 0)                                                                     \
-  X(Neg, "x: T", "y: T", "T: type", 0)                                                                               \
-  X(Square, "x: T", "y: T", "T: type", 0)                                                                            \
-  X(Less, "x: T; y: T", "z: bool", "T: type", 0)                                                                     \
-  X(LogicalAnd, "x: bool; y: bool", "z: bool", NULL, 0)                                                              \
-  X(MatMul, "a: T; b: T", "product: T", "transpose_a: bool = false; transpose_b: bool = false; T: type", 0)          \
-  X(Const, NULL, "output: dtype", "value: tensor; dtype: type", 0)                                                   \
-  X(Identity, "input: T", "output: T", "T: type", 0)                                                                 \
-  X(IdentityN, "input: T", "output: T", "T: list(type) >= 1", 0)                                                     \
-  X(NoOp, NULL, NULL, NULL, 0)                                                                                       \
-  X(Placeholder, NULL, "output: dtype", "dtype: type; shape: shape = unknown", 0)                                    \
-  X(Shape, "input: T", "output: out_type", "T: type; out_type: type in {int32, int64} = int32", 0)                   \
-  X(Size, "input: T", "output: out_type", "T: type; out_type: type in {int32, int64} = int32", 0)                    \
-  X(Reshape, "tensor: T; shape: Tshape", "output: T", "T: type; Tshape: type in {int32, int64} = int32", 0)          \
-  X(Tile, "input: T; multiples: Tmultiples", "output: T", "T: type; Tmultiples: type in {int32, int64} = int32", 0)  \
-  X(Fill, "dims: index_type; value: T", "output: T", "T: type; index_type: type in {int32, int64} = int32", 0)       \
-  X(Cast, "x: SrcT", "y: DstT", "SrcT: type; DstT: type; Truncate: bool = false", 0)                                 \
-  X(Mean, "input: T; reduction_indices: Tidx", "output: T",                                                          \
-    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                     \
-  X(Sum, "input: T; reduction_indices: Tidx", "output: T",                                                           \
-    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                     \
-  X(Prod, "input: T; reduction_indices: Tidx", "output: T",                                                          \
-    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                     \
-  X(BroadcastGradientArgs, "s0: T; s1: T", "r0: T; r1: T", "T: type in {int32, int64} = int32", 0)                   \
-  X(VariableV2, NULL, "ref: Ref(dtype)",                                                                             \
-    "shape: shape; dtype: type; container: string = ''; shared_name: string = ''", TD_OP_STATEFUL)                   \
-  X(Assign, "ref: Ref(T); value: T", "output_ref: Ref(T)",                                                           \
-    "T: type; validate_shape: bool = true; use_locking: bool = true", TD_OP_ALLOWS_UNINITIALIZED)                    \
-  X(AssignAdd, "ref: Ref(T); value: T", "output_ref: Ref(T)", "T: type; use_locking: bool = false", 0)               \
-  X(ApplyGradientDescent, "var: Ref(T); alpha: T; delta: T", "out: Ref(T)", "T: type; use_locking: bool = false", 0) \
-  X(VarHandleOp, NULL, "resource: resource",                                                                         \
-    "container: string = ''; shared_name: string = ''; dtype: type; shape: shape", TD_OP_STATEFUL)                   \
-  X(ReadVariableOp, "resource: resource", "value: dtype", "dtype: type", TD_OP_STATEFUL)                             \
-  X(AssignVariableOp, "resource: resource; value: dtype", NULL, "dtype: type", TD_OP_STATEFUL)                       \
-  X(VarIsInitializedOp, "resource: resource", "is_initialized: bool", NULL, TD_OP_STATEFUL)                          \
-  X(Switch, "data: T; pred: bool", "output_false: T; output_true: T", "T: type", 0)                                  \
-  X(Merge, "inputs: N * T", "output: T; value_index: int32", "T: type; N: int >= 1", 0)                              \
-  X(RefMerge, "inputs: Ref(N * T)", "output: Ref(T); value_index: int32", "T: type; N: int >= 1", 0)                 \
-  X(Enter, "data: T", "output: T", LOOP, 0)                                                                          \
-  X(RefEnter, "data: Ref(T)", "output: Ref(T)", LOOP, 0)                                                             \
-  X(Exit, "data: T", "output: T", "T: type", 0)                                                                      \
-  X(NextIteration, "data: T", "output: T", "T: type", 0)                                                             \
-  X(LoopCond, "input: bool", "output: bool", NULL, 0)                                                                \
-  X(ControlTrigger, NULL, NULL, NULL, 0)                                                                             \
-  X(_Send, "tensor: T", NULL, "T: type; " COMM, TD_OP_STATEFUL)                                                      \
-  X(_Recv, NULL, "tensor: tensor_type", "tensor_type: type; " COMM, TD_OP_STATEFUL)                                  \
-  X(PartitionedCall, "args: Tin", "output: Tout",                                                                    \
-    "Tin: list(type) >= 0; Tout: list(type) >= 0; f: func; config: string = ''; config_proto: string = ''; "         \
-    "executor_type: string = ''",                                                                                    \
-    0)                                                                                                               \
-  X(Split, "split_dim: int32; value: T", "output: num_split * T", "num_split: int >= 1; T: type", 0)                 \
+#define OPS(X)                                                                                                        \
+  X(Add, "x: T; y: T", "z: T", "T: type", 0)                                                                          \
+  X(AddV2, "x: T; y: T", "z: T", "T: type", 0)                                                                        \
+  X(Sub, "x: T; y: T", "z: T", "T: type", 0)                                                                          \
+  X(Mul, "x: T; y: T", "z: T", "T: type", 0)                                                                          \
+  X(RealDiv, "x: T; y: T", "z: T", "T: type", 0)                                                                      \
+  X(FloorDiv, "x: T; y: T", "z: T", "T: type", 0)                                                                     \
+  X(Maximum, "x: T; y: T", "z: T", "T: type", 0)                                                                      \
+  X(Neg, "x: T", "y: T", "T: type", 0)                                                                                \
+  X(Square, "x: T", "y: T", "T: type", 0)                                                                             \
+  X(Less, "x: T; y: T", "z: bool", "T: type", 0)                                                                      \
+  X(LogicalAnd, "x: bool; y: bool", "z: bool", NULL, 0)                                                               \
+  X(MatMul, "a: T; b: T", "product: T", "transpose_a: bool = false; transpose_b: bool = false; T: type", 0)           \
+  X(Const, NULL, "output: dtype", "value: tensor; dtype: type", 0)                                                    \
+  X(Identity, "input: T", "output: T", "T: type", 0)                                                                  \
+  X(IdentityN, "input: T", "output: T", "T: list(type) >= 1", 0)                                                      \
+  X(NoOp, NULL, NULL, NULL, 0)                                                                                        \
+  X(Placeholder, NULL, "output: dtype", "dtype: type; shape: shape = unknown", 0)                                     \
+  X(Shape, "input: T", "output: out_type", "T: type; out_type: type in {int32, int64} = int32", 0)                    \
+  X(Size, "input: T", "output: out_type", "T: type; out_type: type in {int32, int64} = int32", 0)                     \
+  X(Reshape, "tensor: T; shape: Tshape", "output: T", "T: type; Tshape: type in {int32, int64} = int32", 0)           \
+  X(Tile, "input: T; multiples: Tmultiples", "output: T", "T: type; Tmultiples: type in {int32, int64} = int32", 0)   \
+  X(Fill, "dims: index_type; value: T", "output: T", "T: type; index_type: type in {int32, int64} = int32", 0)        \
+  X(Cast, "x: SrcT", "y: DstT", "SrcT: type; DstT: type; Truncate: bool = false", 0)                                  \
+  X(Mean, "input: T; reduction_indices: Tidx", "output: T",                                                           \
+    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                      \
+  X(Sum, "input: T; reduction_indices: Tidx", "output: T",                                                            \
+    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                      \
+  X(Prod, "input: T; reduction_indices: Tidx", "output: T",                                                           \
+    "keep_dims: bool = false; T: type; Tidx: type in {int32, int64} = int32", 0)                                      \
+  X(BroadcastGradientArgs, "s0: T; s1: T", "r0: T; r1: T", "T: type in {int32, int64} = int32", 0)                    \
+  X(VariableV2, NULL, "ref: Ref(dtype)",                                                                              \
+    "shape: shape; dtype: type; container: string = ''; shared_name: string = ''", TD_OP_STATEFUL)                    \
+  X(Assign, "ref: Ref(T); value: T", "output_ref: Ref(T)",                                                            \
+    "T: type; validate_shape: bool = true; use_locking: bool = true", TD_OP_ALLOWS_UNINITIALIZED)                     \
+  X(AssignAdd, "ref: Ref(T); value: T", "output_ref: Ref(T)", "T: type; use_locking: bool = false", 0)                \
+  X(ApplyGradientDescent, "var: Ref(T); alpha: T; delta: T", "out: Ref(T)", "T: type; use_locking: bool = false", 0)  \
+  X(VarHandleOp, NULL, "resource: resource",                                                                          \
+    "container: string = ''; shared_name: string = ''; dtype: type; shape: shape", TD_OP_STATEFUL)                    \
+  X(ReadVariableOp, "resource: resource", "value: dtype", "dtype: type", TD_OP_STATEFUL)                              \
+  X(AssignVariableOp, "resource: resource; value: dtype", NULL, "dtype: type", TD_OP_STATEFUL)                        \
+  X(VarIsInitializedOp, "resource: resource", "is_initialized: bool", NULL, TD_OP_STATEFUL)                           \
+  X(Switch, "data: T; pred: bool", "output_false: T; output_true: T", "T: type", 0)                                   \
+  X(Merge, "inputs: N * T", "output: T; value_index: int32", "T: type; N: int >= 1", 0)                               \
+  X(RefMerge, "inputs: Ref(N * T)", "output: Ref(T); value_index: int32", "T: type; N: int >= 1", 0)                  \
+  X(Enter, "data: T", "output: T", LOOP, 0)                                                                           \
+  X(RefEnter, "data: Ref(T)", "output: Ref(T)", LOOP, 0)                                                              \
+  X(Exit, "data: T", "output: T", "T: type", 0)                                                                       \
+  X(NextIteration, "data: T", "output: T", "T: type", 0)                                                              \
+  X(LoopCond, "input: bool", "output: bool", NULL, 0)                                                                 \
+  X(ControlTrigger, NULL, NULL, NULL, 0)                                                                              \
+  X(_Send, "tensor: T", NULL, "T: type; " COMM, TD_OP_STATEFUL)                                                       \
+  X(_Recv, NULL, "tensor: tensor_type", "tensor_type: type; " COMM, TD_OP_STATEFUL)                                   \
+  X(_Arg, NULL, "output: T", "T: type; index: int >= 0", TD_OP_STATEFUL)                                              \
+  X(_Retval, "input: T", NULL, "T: type; index: int >= 0", TD_OP_STATEFUL)                                            \
+  X(_SwitchN, "data: T; output_index: int32", "outputs: num_outs * T", "num_outs: int >= 1; T: type", 0)              \
+  X(AddN, "inputs: N * T", "sum: T", "N: int >= 1; T: type", 0)                                                       \
+  X(ZerosLike, "x: T", "y: T", "T: type", 0)                                                                          \
+  X(Effect, "x: T", "y: T", "T: type", TD_OP_STATEFUL)                                                                \
+  X(SymbolicGradient, "input: Tin", "output: Tout", "Tin: list(type) >= 1; Tout: list(type) >= 1; f: func", 0)        \
+  X(If, "cond: Tcond; input: Tin", "output: Tout",                                                                    \
+    "Tcond: type; Tin: list(type) >= 0; Tout: list(type) >= 0; then_branch: func; else_branch: func", TD_OP_STATEFUL) \
+  X(Case, "branch_index: int32; input: Tin", "output: Tout",                                                          \
+    "Tin: list(type) >= 0; Tout: list(type) >= 0; branches: list(func) >= 1", TD_OP_STATEFUL)                         \
+  X(While, "input: T", "output: T", "T: list(type) >= 0; cond: func; body: func; parallel_iterations: int = 10",      \
+    TD_OP_STATEFUL)                                                                                                   \
+  X(StatefulPartitionedCall, "args: Tin", "output: Tout",                                                             \
+    "Tin: list(type) >= 0; Tout: list(type) >= 0; f: func; executor_type: string = ''", TD_OP_STATEFUL)               \
+  X(PartitionedCall, "args: Tin", "output: Tout",                                                                     \
+    "Tin: list(type) >= 0; Tout: list(type) >= 0; f: func; config: string = ''; config_proto: string = ''; "          \
+    "executor_type: string = ''",                                                                                     \
+    0)                                                                                                                \
+  X(Split, "split_dim: int32; value: T", "output: num_split * T", "num_split: int >= 1; T: type", 0)                  \
   X(Pair, NULL, "a: T; b: T", "T: type", 0)
 
 #define SPEC(n, i, o, a, f)   {.name = #n, .inputs = i, .outputs = o, .attrs = a, .flags = f},
