@@ -1,10 +1,10 @@
 /* Every rule of graph/gradient_rules.c against differences of the op itself, with the real kernels. */
 #include <math.h>
-#include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include <cmocka.h>
 
