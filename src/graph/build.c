@@ -103,6 +103,17 @@ static td_status infer(inference *in) {
   return TD_STATUS_OK;
 }
 
+/* As values of its own: what shares the definition's is not sent to peers, as something the client did not write. */
+static void add_defaults(td_graph *g, td_node_def *def, const td_op_def *op) {
+  size_t given = def->attr_count;
+  td_node_add_defaults(def, op, &g->arena);
+  for (size_t i = given; i < def->attr_count; i++) {
+    Pb__AttrValue *own = td_arena_new(&g->arena, Pb__AttrValue);
+    *own = *def->attrs[i].value;
+    def->attrs[i].value = own;
+  }
+}
+
 static td_status connect(td_graph *g, const td_new_node *spec, td_node *n) {
   if ((size_t)n->input_count != spec->input_count)
     return td_invalid_argument("%.*s takes %d inputs, %zu are given", TD_STR_ARG(spec->op), n->input_count,
@@ -124,7 +135,7 @@ td_status td_graph_build_node(td_graph *g, const td_new_node *spec, td_node **ou
   inference in = {.g = g, .spec = spec, .op = op, .def = &def};
   td_node *n;
   TD_TRY(infer(&in));
-  td_node_add_defaults(&def, op, &g->arena);
+  add_defaults(g, &def, op);
   TD_TRY(td_node_validate(&def, op, true));
   TD_TRY(td_graph_add_node(g, &def, op, &n));
   n->original = spec->original;

@@ -290,6 +290,26 @@ bool td_function_is_marked(const Pb__FunctionDef *f, const char *attr) {
   return false;
 }
 
+/* Only a loop's NextIteration leads back: what else waits for itself would never run. */
+static td_status check_acyclic(builder *b) {
+  size_t count = b->g->node_count, done = 0;
+  int *pending = td_arena_array(&b->scratch, int, count);
+  td_node **ready = td_arena_array(&b->scratch, td_node *, count);
+  size_t ready_count = 0;
+  for (size_t i = 0; i < count; i++) {
+    for (const td_edge *e = b->g->nodes[i]->in_edges; e; e = e->next_in)
+      pending[i] += e->src->kind != TD_NODE_NEXT_ITERATION;
+    if (!pending[i]) ready[ready_count++] = b->g->nodes[i];
+  }
+  for (; done < ready_count; done++) {
+    if (ready[done]->kind == TD_NODE_NEXT_ITERATION) continue;
+    for (const td_edge *e = ready[done]->out_edges; e; e = e->next_out)
+      if (--pending[e->dst->id] == 0) ready[ready_count++] = e->dst;
+  }
+  if (done == count) return TD_STATUS_OK;
+  return td_invalid_argument("%zu nodes in a cycle in function %s", count - done, b->f->signature->name);
+}
+
 static td_status build(builder *b, const Pb__NameAttrList *call) {
   const char *name = b->f->signature->name;
   b->op = td_library_op(b->library, td_str_of(name));
@@ -312,6 +332,7 @@ static td_status build(builder *b, const Pb__NameAttrList *call) {
     if (s) return td_status_append(s, "\n\t [[{{node %s}}]]", b->f->node_def[i]->name);
   }
   TD_TRY(add_results(b));
+  TD_TRY(check_acyclic(b));
   find_controls(b);
   td_function_body_prune(b->body);
   return TD_STATUS_OK;

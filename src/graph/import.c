@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "graph/build.h"
 #include "graph/internal.h"
 
 enum {
@@ -393,6 +394,17 @@ td_status td_graph_import(const Pb__GraphDef *def, td_arena *arena_of_def, const
   return TD_STATUS_OK;
 }
 
+/* What lowering has made gives way to a node that the client calls by the same name. */
+static void make_room(td_graph *g, const Pb__GraphDef *def) {
+  for (size_t i = 0; i < def->n_node; i++) {
+    td_node *n = td_graph_find(g, td_str_of(def->node[i]->name));
+    if (!n || !n->is_made) continue;
+    td_map_remove(&g->by_name, n->def.name);
+    n->def.name = td_graph_new_name(g, n->def.name);
+    td_map_put(&g->by_name, n->def.name, n);
+  }
+}
+
 td_status td_graph_extend(td_graph *g, const Pb__GraphDef *def, td_arena *arena_of_def) {
   td_arena copies = {0};
   if (!arena_of_def) {
@@ -405,5 +417,6 @@ td_status td_graph_extend(td_graph *g, const Pb__GraphDef *def, td_arena *arena_
     arena_of_def = &copies;
     def = copy;
   }
+  make_room(g, def);
   return add_messages(g, def, arena_of_def, false, true);
 }

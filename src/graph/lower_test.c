@@ -87,6 +87,7 @@ static const function functions[] = {
      "z=n:z:0", "", NULL},
     {"effects", "x: float", "z: float", "a = Effect(x) {T: float}\nb = Effect(x) {T: float}\nn = Neg(x) {T: float}",
      "z=n:y:0", "a", NULL},
+    {"cycle", "x: float", "z: float", "a = Add(x, b:y:0) {T: float}\nb = Neg(a:z:0) {T: float}", "z=b:y:0", "", NULL},
     {"self", "x: float", "z: float", "n = self(x)", "z=n:z:0", "", NULL},
     {"broken", "x: float", "z: float", "n = Neg(y) {T: float}", "z=n:y:0", "", NULL},
     {"looped", "x: float", "z: float", "e = Enter(x) {T: float; frame_name: 'f'}\nn = Exit(e:output:0) {T: float}",
@@ -177,7 +178,9 @@ static void test_calls(void **state) {
 }
 
 static void test_what_stays(void **state) {
-  const char *texts[] = {X "c = PartitionedCall(x) " CALL("kept"), X "c = PartitionedCall(x) " CALL("broken"),
+  const char *texts[] = {X "c = PartitionedCall(x) " CALL("kept"),
+                         X "c = PartitionedCall(x) " CALL("broken"),
+                         X "c = PartitionedCall(x) " CALL("cycle"),
                          X "c = twice(x)",
                          X "c = PartitionedCall(x) {Tin: [float]; Tout: [float, float]; f: func twice}",
                          X "c = PartitionedCall(x) {Tin: [float]; Tout: [float]; f: func twice; _xla_compile_id: 'a'}"};
@@ -304,6 +307,19 @@ static void test_feeds_reach_consumers(void **state) {
   td_graph_release(g);
 }
 
+static void test_made_nodes_give_way(void **state) {
+  td_graph *g = lowered(X "c = PartitionedCall(x) " CALL("twice"), false);
+  td_node *made = td_graph_find(g, TD_STR("c/n"));
+  td_status s = td_graph_extend(g, td_graph_test_def(&arena, "c/n = Neg(c) {T: float}"), NULL);
+  if (s) fail_msg("%s", td_status_message(s));
+  assert_true(td_str_is(td_graph_find(g, TD_STR("c/n"))->def.op, "Neg"));
+  assert_ptr_equal(td_graph_find(g, made->def.name), made);
+  s = td_graph_extend(g, td_graph_test_def(&arena, "c = NoOp()"), NULL);
+  assert_int_equal(td_status_code(s), TD_INVALID_ARGUMENT);
+  td_status_free(s);
+  td_graph_release(g);
+}
+
 /* ---- gradients ---- */
 
 static void assert_gradient(const char *of, const char *expected) {
@@ -382,6 +398,7 @@ int main(void) {
       cmocka_unit_test(test_if),
       cmocka_unit_test(test_while),
       cmocka_unit_test(test_feeds_reach_consumers),
+      cmocka_unit_test(test_made_nodes_give_way),
       cmocka_unit_test(test_gradients),
       cmocka_unit_test(test_gradient_errors),
   };
