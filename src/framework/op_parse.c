@@ -157,6 +157,30 @@ static td_status parse_float(parser *p, float *out) {
   return t.size && !*end ? TD_STATUS_OK : syntax(p, "bad number before");
 }
 
+/* "uint8 [255, 0]": a vector of integers. */
+static td_status parse_tensor(parser *p, Pb__TensorProto **out) {
+  enum { CAPACITY = 32 };
+  Pb__TensorProto *t = *out = td_arena_new(p->arena, Pb__TensorProto);
+  Pb__TensorShapeProto *shape = td_arena_new(p->arena, Pb__TensorShapeProto);
+  Pb__TensorShapeProto__Dim **dim = td_arena_array(p->arena, Pb__TensorShapeProto__Dim *, 1);
+  pb__tensor_proto__init(t);
+  pb__tensor_shape_proto__init(shape);
+  t->tensor_shape = shape;
+  shape->dim = dim;
+  shape->n_dim = 1;
+  dim[0] = td_arena_new(p->arena, Pb__TensorShapeProto__Dim);
+  pb__tensor_shape_proto__dim__init(dim[0]);
+  t->dtype = td_dtype_parse(word(p));
+  t->int_val = td_arena_array(p->arena, int32_t, CAPACITY);
+  if (!t->dtype || !accept(p, "[")) return syntax(p, "bad tensor before");
+  for (int64_t value; !accept(p, "]"); accept(p, ",")) {
+    if (t->n_int_val == CAPACITY || !td_str_to_i64(number_token(p), &value)) return syntax(p, "bad tensor before");
+    t->int_val[t->n_int_val++] = (int32_t)value;
+  }
+  dim[0]->size = (int64_t)t->n_int_val;
+  return TD_STATUS_OK;
+}
+
 static td_status parse_scalar_default(parser *p, td_attr_kind kind, Pb__AttrValue *v) {
   td_str s;
   switch (kind) {
@@ -190,6 +214,9 @@ static td_status parse_scalar_default(parser *p, td_attr_kind kind, Pb__AttrValu
       TD_TRY(parse_string(p, &s));
       v->func->name = (char *)s.data;
       return TD_STATUS_OK;
+    case TD_ATTR_TENSOR:
+      v->value_case = PB__ATTR_VALUE__VALUE_TENSOR;
+      return parse_tensor(p, &v->tensor);
     default:
       return syntax(p, "no default of this kind is supported");
   }

@@ -88,6 +88,7 @@
   X(string_split)      \
   X(strings)           \
   X(summary)           \
+  X(summary_writer)    \
   X(tensor_array)      \
   X(tensor_list)       \
   X(topk)              \

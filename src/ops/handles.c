@@ -98,3 +98,20 @@ td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool pe
   td_free(second);
   return s;
 }
+
+/* ---- constant handles ---- */
+
+td_status td_constant_handle_create(td_kernel_builder *b, const td_resource_type *type, td_constant_handle *out) {
+  td_str container, name, key_container, key_name;
+  TD_TRY(td_attr_str(b->node, "container", &container));
+  TD_TRY(td_attr_str(b->node, "shared_name", &name));
+  TD_TRY(td_container_info(b->device->resources, container, name, b->node->name, &key_container, &key_name));
+  return td_handle_create(b->device, key_container, key_name, type, &out->handle);
+}
+
+void td_constant_handle_destroy(void *state) { td_tensor_release(((td_constant_handle *)state)->handle); }
+
+td_status td_constant_handle_compute(td_kernel_ctx *ctx) {
+  td_out_set(ctx, 0, td_tensor_retain(((td_constant_handle *)ctx->state)->handle));
+  return TD_STATUS_OK;
+}

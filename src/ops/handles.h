@@ -29,4 +29,14 @@ td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool pe
 /* The two strings of a string handle on input 0 (ref or value), td_free()d by the caller. */
 td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first, char **second) TD_MUST_USE;
 
+/* Kernels that only name a structure, which other nodes make: a TD_KERNEL_CONSTANT's state, its create() but for the
+ * type, destroy() and compute(). The name is the node's unless it has a shared_name. */
+typedef struct td_constant_handle {
+  td_tensor *handle;
+} td_constant_handle;
+td_status td_constant_handle_create(td_kernel_builder *b, const td_resource_type *type,
+                                    td_constant_handle *out) TD_MUST_USE;
+void td_constant_handle_destroy(void *state);
+td_status td_constant_handle_compute(td_kernel_ctx *ctx) TD_MUST_USE;
+
 #endif /* TD_OPS_HANDLES_H_ */

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "framework/device.h"
 #include "ops/families.h"
+#include "ops/handles.h"
 #include "ops/move.h"
 #include "ops/waiting.h"
 
@@ -82,24 +83,8 @@ static void lock_async(td_kernel_ctx *ctx) {
 
 /* ---- MutexV2 ---- */
 
-typedef struct handle_state {
-  td_tensor *handle;
-} handle_state;
-
 static td_status create_handle(td_kernel_builder *b, void *state) {
-  handle_state *st = state;
-  td_str container, name, key_container, key_name;
-  TD_TRY(td_attr_str(b->node, "container", &container));
-  TD_TRY(td_attr_str(b->node, "shared_name", &name));
-  TD_TRY(td_container_info(b->device->resources, container, name, b->node->name, &key_container, &key_name));
-  return td_handle_create(b->device, key_container, key_name, &mutex_type, &st->handle);
-}
-
-static void destroy_handle(void *state) { td_tensor_release(((handle_state *)state)->handle); }
-
-static td_status compute_handle(td_kernel_ctx *ctx) {
-  td_out_set(ctx, 0, td_tensor_retain(((handle_state *)ctx->state)->handle));
-  return TD_STATUS_OK;
+  return td_constant_handle_create(b, &mutex_type, state);
 }
 
 /* ---- ConsumeMutexLock ---- */
@@ -129,10 +114,10 @@ static const td_kernel_def kernels[] = {
     {.op = "MutexV2",
      .cost = TD_COST_CHEAP,
      .flags = TD_KERNEL_CONSTANT,
-     .state_size = sizeof(handle_state),
+     .state_size = sizeof(td_constant_handle),
      .create = create_handle,
-     .destroy = destroy_handle,
-     .compute = compute_handle},
+     .destroy = td_constant_handle_destroy,
+     .compute = td_constant_handle_compute},
 };
 
 TD_FAMILY(mutex, ops, kernels);

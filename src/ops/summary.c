@@ -1,66 +1,26 @@
-/* Summaries for event files: ScalarSummary, HistogramSummary, MergeSummary, TensorSummary, TensorSummaryV2. Each gives
- * a serialized Summary. */
-#include <float.h>
-#include <math.h>
-
+/* Summaries for event files: ScalarSummary, HistogramSummary, TensorSummary, TensorSummaryV2, ImageSummary,
+ * AudioSummary, AudioSummaryV2, MergeSummary. Each gives a serialized Summary. */
 #include "base/map.h"
 #include "base/mem.h"
 #include "ops/families.h"
 #include "ops/move.h"
+#include "ops/summary_value.h"
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 
-/* Fields of Summary, Summary.Value, HistogramProto. */
-enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, VALUE_HISTOGRAM = 5, VALUE_TENSOR = 8, VALUE_METADATA = 9 };
-enum { HISTO_MIN = 1, HISTO_MAX, HISTO_NUM, HISTO_SUM, HISTO_SQUARES, HISTO_LIMITS, HISTO_COUNTS };
-
 static td_str string_at(const td_tensor *t, int64_t i) { return td_string_view(TD_DATA(t, td_string) + i); }
 
-/* The output: a scalar string; takes `message`. */
-static td_status set_output(td_kernel_ctx *ctx, td_strbuf *message) {
+/* The output: a scalar string; takes `message`. An error goes before. */
+static td_status set_output(td_kernel_ctx *ctx, td_strbuf *message, td_status status) {
   td_tensor *out;
-  td_status status = td_out_alloc_dims(ctx, 0, 0, NULL, &out);
-  if (!status) status = td_string_set(TD_DATA(out, td_string), td_strbuf_view(message));
+  size_t size = message->size;
+  if (!status) status = td_out_alloc_dims(ctx, 0, 0, NULL, &out);
+  if (!status) td_string_take(TD_DATA(out, td_string), td_strbuf_take(message), size);
   td_strbuf_deinit(message);
   return status;
 }
 
-static double real_at(const td_tensor *t, int64_t i) {
-  switch ((td_dtype)t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    case TD_BFLOAT16:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-    case TD_INT8:
-      return TD_DATA(t, int8_t)[i];
-    case TD_UINT8:
-      return TD_DATA(t, uint8_t)[i];
-    case TD_INT16:
-      return TD_DATA(t, int16_t)[i];
-    case TD_UINT16:
-      return TD_DATA(t, uint16_t)[i];
-    case TD_INT32:
-      return TD_DATA(t, int32_t)[i];
-    case TD_UINT32:
-      return TD_DATA(t, uint32_t)[i];
-    case TD_INT64:
-      return (double)TD_DATA(t, int64_t)[i];
-    default:
-      return (double)TD_DATA(t, uint64_t)[i];
-  }
-}
-
-static void put_double(td_strbuf *b, uint32_t number, double value) {
-  uint64_t bits;
-  memcpy(&bits, &value, 8);
-  if (bits) td_wire_put_fixed64(b, number, bits);
-}
-
-/* ---- ScalarSummary ---- */
+/* ---- ScalarSummary, HistogramSummary ---- */
 
 static td_status scalar_compute(td_kernel_ctx *ctx) {
   const td_tensor *tags = td_in(ctx, 0), *values = td_in(ctx, 1);
@@ -71,108 +31,16 @@ static td_status scalar_compute(td_kernel_ctx *ctx) {
     return td_invalid_argument("tags and values not the same shape: %s != %s (tag '%.*s')", TD_SHOW(tags),
                                TD_SHOW(values), TD_STR_ARG(string_at(tags, 0)));
   }
-  td_strbuf out = {0}, value = {0};
-  for (int64_t i = 0; i < tags->count; i++) {
-    float simple = (float)real_at(values, i);
-    uint32_t bits;
-    memcpy(&bits, &simple, 4);
-    value.size = 0;
-    if (string_at(tags, i).size) td_wire_put_bytes(&value, VALUE_TAG, string_at(tags, i));
-    td_wire_put_fixed32(&value, VALUE_SIMPLE, bits);
-    td_wire_put_bytes(&out, SUMMARY_VALUE, td_strbuf_view(&value));
-  }
-  td_strbuf_deinit(&value);
-  return set_output(ctx, &out);
-}
-
-/* ---- HistogramSummary ---- */
-
-enum { HALF_BUCKETS = 776, BUCKETS = 2 * HALF_BUCKETS + 1 };
-
-/* Upper ends of the buckets: they grow by a tenth from 1e-12 up to 1e20, both ways, around 0. */
-static int make_limits(double *limits) {
-  double positive[HALF_BUCKETS];
-  int n = 0, at = 0;
-  for (double v = 1.0e-12; v < 1.0e20 && n < HALF_BUCKETS - 1; v *= 1.1) positive[n++] = v;
-  positive[n++] = DBL_MAX;
-  for (int i = n; i--;) limits[at++] = -positive[i];
-  limits[at++] = 0;
-  for (int i = 0; i < n; i++) limits[at++] = positive[i];
-  return at;
-}
-
-typedef struct histogram {
-  int count; /* of buckets */
-  double limits[BUCKETS], counts[BUCKETS];
-  double min, max, num, sum, squares;
-} histogram;
-
-static void histogram_add(histogram *h, double v) {
-  int low = 0, high = h->count - 1; /* the first limit above v; the last bucket takes the rest */
-  while (low < high) {
-    int middle = (low + high) / 2;
-    if (h->limits[middle] > v) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  h->counts[low]++;
-  h->num++;
-  h->min = fmin(h->min, v);
-  h->max = fmax(h->max, v);
-  h->sum += v;
-  h->squares += v * v;
-}
-
-/* Runs of empty buckets become one. */
-static void histogram_encode(const histogram *h, td_strbuf *out) {
-  td_strbuf limits = {0}, counts = {0};
-  put_double(out, HISTO_MIN, h->min);
-  put_double(out, HISTO_MAX, h->max);
-  put_double(out, HISTO_NUM, h->num);
-  put_double(out, HISTO_SUM, h->sum);
-  put_double(out, HISTO_SQUARES, h->squares);
-  for (int i = 0; i < h->count; i++) {
-    while (h->counts[i] <= 0 && i + 1 < h->count && h->counts[i + 1] <= 0) i++;
-    td_strbuf_append(&limits, td_str_n(&h->limits[i], 8));
-    td_strbuf_append(&counts, td_str_n(&h->counts[i], 8));
-  }
-  td_wire_put_bytes(out, HISTO_LIMITS, td_strbuf_view(&limits));
-  td_wire_put_bytes(out, HISTO_COUNTS, td_strbuf_view(&counts));
-  td_strbuf_deinit(&limits);
-  td_strbuf_deinit(&counts);
-}
-
-static td_status histogram_fill(histogram *h, const td_tensor *values, td_str node) {
-  *h = (histogram){.min = DBL_MAX, .max = -DBL_MAX};
-  h->count = make_limits(h->limits);
-  for (int64_t i = 0; i < values->count; i++) {
-    double v = real_at(values, i);
-    if (isnan(v)) return td_invalid_argument("Nan in summary histogram for: %.*s", TD_STR_ARG(node));
-    if (isinf(v)) return td_invalid_argument("Infinity in summary histogram for: %.*s", TD_STR_ARG(node));
-    histogram_add(h, v);
-  }
-  return TD_STATUS_OK;
+  td_strbuf out = {0};
+  for (int64_t i = 0; i < tags->count; i++) td_summary_put_scalar(&out, string_at(tags, i), values, i);
+  return set_output(ctx, &out, TD_STATUS_OK);
 }
 
 static td_status histogram_compute(td_kernel_ctx *ctx) {
   const td_tensor *tag = td_in(ctx, 0);
+  td_strbuf out = {0};
   if (!td_is_legacy_scalar(tag)) return td_invalid_argument("tags must be scalar");
-  histogram *h = td_malloc(sizeof *h);
-  td_strbuf out = {0}, value = {0}, message = {0};
-  td_status status = histogram_fill(h, td_in(ctx, 1), ctx->kernel->name);
-  if (!status) {
-    histogram_encode(h, &message);
-    if (string_at(tag, 0).size) td_wire_put_bytes(&value, VALUE_TAG, string_at(tag, 0));
-    td_wire_put_bytes(&value, VALUE_HISTOGRAM, td_strbuf_view(&message));
-    td_wire_put_bytes(&out, SUMMARY_VALUE, td_strbuf_view(&value));
-    status = set_output(ctx, &out);
-  }
-  td_strbuf_deinit(&value);
-  td_strbuf_deinit(&message);
-  td_free(h);
-  return status;
+  return set_output(ctx, &out, td_summary_put_histogram(&out, string_at(tag, 0), td_in(ctx, 1), ctx->kernel->name));
 }
 
 /* ---- MergeSummary ---- */
@@ -186,7 +54,7 @@ static bool tag_of(td_str value, td_str *tag) {
   bool bad = false;
   *tag = TD_STR("");
   while (td_wire_next(&w, &f, &bad)) {
-    if (f.number == VALUE_TAG && f.type == TD_WIRE_BYTES) *tag = f.bytes;
+    if (f.number == TD_VALUE_TAG && f.type == TD_WIRE_BYTES) *tag = f.bytes;
   }
   return !bad;
 }
@@ -197,13 +65,13 @@ static td_status merge_one(td_str summary, td_map *tags, td_strbuf *out) {
   bool bad = false;
   td_str tag;
   while (td_wire_next(&w, &f, &bad)) {
-    if (f.number != SUMMARY_VALUE || f.type != TD_WIRE_BYTES) continue;
+    if (f.number != TD_SUMMARY_VALUE || f.type != TD_WIRE_BYTES) continue;
     if (!tag_of(f.bytes, &tag)) return bad_summary();
     if (tag.size && td_map_insert(tags, tag, tags)) {
       return td_invalid_argument("Duplicate tag %.*s found in summary inputs", (int)TD_MIN(tag.size, (size_t)512),
                                  tag.data);
     }
-    td_wire_put_bytes(out, SUMMARY_VALUE, f.bytes);
+    td_wire_put_bytes(out, TD_SUMMARY_VALUE, f.bytes);
   }
   return bad ? bad_summary() : TD_STATUS_OK;
 }
@@ -217,32 +85,14 @@ static td_status merge_compute(td_kernel_ctx *ctx) {
     for (int64_t i = 0; i < t->count && !status; i++) status = merge_one(string_at(t, i), &tags, &out);
   }
   td_map_deinit(&tags);
-  if (!status) return set_output(ctx, &out);
-  td_strbuf_deinit(&out);
-  return status;
+  return set_output(ctx, &out, status);
 }
 
 /* ---- TensorSummary ---- */
 
-/* A Value of a tensor, with a tag and serialized metadata or without. */
 static td_status put_tensor(td_kernel_ctx *ctx, const td_tensor *t, td_str tag, td_str metadata) {
-  td_strbuf out = {0}, value = {0}, message = {0};
-  td_status status = TD_STATUS_OK;
-  if (t->dtype == TD_STRING) {
-    td_tensor_encode_strings(t, &message);
-  } else {
-    status = td_tensor_encode(t, &message);
-  }
-  if (!status) {
-    if (tag.size) td_wire_put_bytes(&value, VALUE_TAG, tag);
-    td_wire_put_bytes(&value, VALUE_TENSOR, td_strbuf_view(&message));
-    if (metadata.data) td_wire_put_bytes(&value, VALUE_METADATA, metadata);
-    td_wire_put_bytes(&out, SUMMARY_VALUE, td_strbuf_view(&value));
-    status = set_output(ctx, &out);
-  }
-  td_strbuf_deinit(&value);
-  td_strbuf_deinit(&message);
-  return status;
+  td_strbuf out = {0};
+  return set_output(ctx, &out, td_summary_put_tensor(&out, tag, t, metadata));
 }
 
 static td_status tensor_compute(td_kernel_ctx *ctx) { return put_tensor(ctx, td_in(ctx, 0), TD_STR(""), (td_str){0}); }
@@ -254,12 +104,79 @@ static td_status tensor_v2_compute(td_kernel_ctx *ctx) {
   return put_tensor(ctx, td_in(ctx, 1), string_at(tag, 0), string_at(metadata, 0));
 }
 
+/* ---- ImageSummary ---- */
+
+typedef struct image_state {
+  int64_t most;
+  td_tensor *bad_color;
+} image_state;
+
+static td_status image_create(td_kernel_builder *b, void *state) {
+  image_state *st = state;
+  const Pb__TensorProto *color;
+  TD_TRY(td_attr_int(b->node, "max_images", &st->most));
+  TD_TRY(td_attr_tensor(b->node, "bad_color", &color));
+  if (color->dtype != TD_UINT8)
+    return td_invalid_argument("bad_color must be uint8, got %s", td_dtype_name((td_dtype)color->dtype));
+  TD_TRY(td_tensor_from_proto(color, &st->bad_color));
+  return st->bad_color->rank == 1
+             ? TD_STATUS_OK
+             : td_invalid_argument("bad_color must be a vector, got shape %s", TD_SHOW(st->bad_color));
+}
+
+static void image_destroy(void *state) { td_tensor_release(((image_state *)state)->bad_color); }
+
+static td_status image_compute(td_kernel_ctx *ctx) {
+  const image_state *st = ctx->state;
+  const td_tensor *tag = td_in(ctx, 0);
+  td_strbuf out = {0};
+  if (!td_is_legacy_scalar(tag)) return td_invalid_argument("Tags must be a scalar");
+  return set_output(ctx, &out, td_summary_put_images(&out, string_at(tag, 0), td_in(ctx, 1), st->most, st->bad_color));
+}
+
+/* ---- AudioSummary ---- */
+
+typedef struct audio_state {
+  int64_t most;
+  float rate; /* V1's */
+  bool has_rate;
+} audio_state;
+
+static td_status audio_create(td_kernel_builder *b, void *state) {
+  audio_state *st = state;
+  TD_TRY(td_attr_int(b->node, "max_outputs", &st->most));
+  st->has_rate = b->input_count == 2;
+  return st->has_rate ? td_attr_float(b->node, "sample_rate", &st->rate) : TD_STATUS_OK;
+}
+
+static td_status audio_compute(td_kernel_ctx *ctx) {
+  const audio_state *st = ctx->state;
+  const td_tensor *tag = td_in(ctx, 0);
+  float rate = st->rate;
+  td_strbuf out = {0};
+  if (!td_is_legacy_scalar(tag)) return td_invalid_argument("Tag must be a scalar");
+  if (!st->has_rate) {
+    if (td_in(ctx, 2)->count != 1)
+      return td_invalid_argument("sample_rate must be a scalar, got shape %s", TD_SHOW(td_in(ctx, 2)));
+    rate = TD_DATA(td_in(ctx, 2), float)[0];
+  }
+  return set_output(ctx, &out, td_summary_put_audio(&out, string_at(tag, 0), td_in(ctx, 1), st->most, rate));
+}
+
 /* ---- tables ---- */
 
 #define REAL "{float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}"
 
 static const td_op_spec ops[] = {
+    {"AudioSummary", "tag: string; tensor: float", "summary: string", "sample_rate: float; max_outputs: int >= 1 = 3",
+     0},
+    {"AudioSummaryV2", "tag: string; tensor: float; sample_rate: float", "summary: string", "max_outputs: int >= 1 = 3",
+     0},
     {"HistogramSummary", "tag: string; values: T", "summary: string", "T: type in " REAL " = float", 0},
+    {"ImageSummary", "tag: string; tensor: T", "summary: string",
+     "max_images: int >= 1 = 3; T: type in {uint8, float, half, double} = float; "
+     "bad_color: tensor = uint8 [255, 0, 0, 255]",
+     0},
     {"MergeSummary", "inputs: N * string", "summary: string", "N: int >= 1", 0},
     {"ScalarSummary", "tags: string; values: T", "summary: string", "T: type in " REAL, 0},
     {"TensorSummary", "tensor: T", "summary: string",
@@ -267,8 +184,23 @@ static const td_op_spec ops[] = {
     {"TensorSummaryV2", "tag: string; tensor: T; serialized_summary_metadata: string", "summary: string", "T: type", 0},
 };
 
+#define AUDIO(name)                                                                                   \
+  {                                                                                                   \
+    .op = name, .cost = TD_COST_EXPENSIVE, .state_size = sizeof(audio_state), .create = audio_create, \
+    .compute = audio_compute                                                                          \
+  }
+
 static const td_kernel_def kernels[] = {
+    AUDIO("AudioSummary"),
+    AUDIO("AudioSummaryV2"),
     {.op = "HistogramSummary", .types = {{"T", TD_SET_REAL}}, .cost = TD_COST_EXPENSIVE, .compute = histogram_compute},
+    {.op = "ImageSummary",
+     .types = {{"T", TD_SET(TD_UINT8) | TD_SET(TD_FLOAT) | TD_SET(TD_HALF) | TD_SET(TD_DOUBLE)}},
+     .cost = TD_COST_EXPENSIVE,
+     .state_size = sizeof(image_state),
+     .create = image_create,
+     .destroy = image_destroy,
+     .compute = image_compute},
     {.op = "MergeSummary", .compute = merge_compute},
     {.op = "ScalarSummary", .types = {{"T", TD_SET_REAL}}, .compute = scalar_compute},
     {.op = "TensorSummary", .compute = tensor_compute},
