@@ -4,7 +4,8 @@
  * notation, parsed on first use:
  *   args:   "x: T; values: N * T; data: Tlist; ref: Ref(T); handle: resource"  (T: a type attribute or a type name)
  *   attrs:  "T: type in {float, double} = float; N: int >= 1; axis: int = 0; shapes: list(shape) >= 0 = [];
- *            padding: string in {'SAME', 'VALID'}; f: func; value: tensor; color: tensor = uint8 [255, 0]; shape: shape = unknown"
+ *            padding: string in {'SAME', 'VALID'}; f: func; value: tensor; color: tensor = uint8 [255, 0]; shape: shape
+ * = unknown"
  */
 #ifndef TD_FRAMEWORK_OP_H_
 #define TD_FRAMEWORK_OP_H_
