@@ -76,6 +76,7 @@
   X(sendrecv)          \
   X(sequence)          \
   X(session_tensor)    \
+  X(sequence_example)  \
   X(shape_ops)         \
   X(slice)             \
   X(softmax)           \
