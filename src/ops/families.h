@@ -75,8 +75,8 @@
   X(select)            \
   X(sendrecv)          \
   X(sequence)          \
-  X(session_tensor)    \
   X(sequence_example)  \
+  X(session_tensor)    \
   X(shape_ops)         \
   X(slice)             \
   X(softmax)           \
