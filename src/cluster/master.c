@@ -13,18 +13,32 @@ struct td_master {
   /* guarded by lock */
   td_map sessions; /* handle -> td_master_session */
   bool is_closed;
+  /* collecting idle sessions */
+  uint64_t idle_ns; /* immutable; 0: they are kept */
+  td_work collector;
+  pthread_mutex_t collector_lock;
+  pthread_cond_t collector_ends; /* is_stopping, guarded by collector_lock */
+  bool is_stopping;
 };
 
 td_master *td_master_create(td_task *task) {
   td_master *m = td_new(td_master);
   m->task = task;
   pthread_rwlock_init(&m->lock, NULL);
+  pthread_mutex_init(&m->collector_lock, NULL);
+  pthread_condattr_t monotonic; /* td_now_ns()'s clock */
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&m->collector_ends, &monotonic);
+  pthread_condattr_destroy(&monotonic);
   return m;
 }
 
 void td_master_destroy(td_master *m) {
   if (!m) return;
   td_map_deinit(&m->sessions);
+  pthread_cond_destroy(&m->collector_ends);
+  pthread_mutex_destroy(&m->collector_lock);
   pthread_rwlock_destroy(&m->lock);
   td_free(m);
 }
@@ -35,6 +49,8 @@ td_status td_master_find(td_master *m, td_str handle, td_master_session **out) {
   if (s) td_master_session_retain(s);
   pthread_rwlock_unlock(&m->lock);
   if (!s) return td_aborted("Session %.*s is not found.", (int)TD_MIN(handle.size, (size_t)64), handle.data);
+  /* relaxed: when it was, to a few milliseconds */
+  if (m->idle_ns) atomic_store_explicit(&s->last_used_ns, td_now_ns(), memory_order_relaxed);
   *out = s;
   return TD_STATUS_OK;
 }
@@ -48,6 +64,7 @@ td_status td_master_add(td_master *m, td_master_session *s) {
     status = td_resource_exhausted("%s has %d sessions already", m->task->name, MAX_SESSIONS);
   else
     td_map_put(&m->sessions, td_str_of(s->handle), td_master_session_retain(s));
+  atomic_store_explicit(&s->last_used_ns, td_now_ns(), memory_order_relaxed);
   pthread_rwlock_unlock(&m->lock);
   return status;
 }
@@ -92,8 +109,54 @@ void td_master_close_all(td_master *m) {
   pthread_rwlock_wrlock(&m->lock);
   m->is_closed = true;
   pthread_rwlock_unlock(&m->lock);
+  pthread_mutex_lock(&m->collector_lock);
+  m->is_stopping = true;
+  pthread_cond_signal(&m->collector_ends);
+  pthread_mutex_unlock(&m->collector_lock);
   td_master_session **all = take_all(m, &count);
   close_all(all, count);
+}
+
+/* ---- idle sessions ---- */
+
+static void collect(td_master *m) {
+  void *v;
+  size_t count = 0;
+  uint64_t now = td_now_ns();
+  pthread_rwlock_wrlock(&m->lock);
+  td_master_session **idle = td_new_array(td_master_session *, m->sessions.count + 1);
+  for (size_t i = 0; td_map_next(&m->sessions, &i, NULL, &v);) {
+    td_master_session *s = v;
+    if (now - TD_MIN(now, atomic_load_explicit(&s->last_used_ns, memory_order_relaxed)) > m->idle_ns) idle[count++] = s;
+  }
+  for (size_t i = 0; i < count; i++) td_map_remove(&m->sessions, td_str_of(idle[i]->handle));
+  pthread_rwlock_unlock(&m->lock);
+  for (size_t i = 0; i < count; i++) {
+    td_info("session %s ends: it was not used for %.1f s", idle[i]->handle, (double)m->idle_ns / 1e9);
+    td_master_session_collect(idle[i]);
+  }
+  close_all(idle, count);
+}
+
+static void run_collector(td_work *w) {
+  td_master *m = TD_CONTAINER_OF(w, td_master, collector);
+  pthread_mutex_lock(&m->collector_lock);
+  while (!m->is_stopping) {
+    uint64_t at = td_now_ns() + m->idle_ns / 4 + 1000000;
+    struct timespec until = {.tv_sec = (time_t)(at / 1000000000u), .tv_nsec = (long)(at % 1000000000u)};
+    pthread_cond_timedwait(&m->collector_ends, &m->collector_lock, &until);
+    if (m->is_stopping) break;
+    pthread_mutex_unlock(&m->collector_lock);
+    collect(m);
+    pthread_mutex_lock(&m->collector_lock);
+  }
+  pthread_mutex_unlock(&m->collector_lock);
+}
+
+void td_master_collect_idle(td_master *m, uint64_t idle_ns) {
+  m->idle_ns = idle_ns;
+  m->collector.run = run_collector;
+  if (!td_control_run(m->task->control, &m->collector)) td_warn("idle sessions are kept: no thread to end them");
 }
 
 td_status td_master_reset(td_master *m, const Pb__ResetRequest *request, const atomic_bool *gave_up) {

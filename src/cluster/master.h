@@ -7,6 +7,10 @@
 #include "proto/master.pb-c.h"
 
 td_master *td_master_create(td_task *task);
+/* From now on sessions that no request names for so long end, their running steps with CANCELLED "Step was cancelled
+ * because the session was garbage collected due to inactivity." Once, before requests come. Takes one control thread.
+ */
+void td_master_collect_idle(td_master *m, uint64_t idle_ns);
 void td_master_destroy(td_master *m); /* after td_master_close_all() */
 /* Takes every session out of the table, cancels its steps and waits for them; no session is added any more. */
 void td_master_close_all(td_master *m);

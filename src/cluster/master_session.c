@@ -319,6 +319,13 @@ void td_master_session_stop(td_master_session *s) {
   pthread_mutex_unlock(&s->lock);
 }
 
+void td_master_session_collect(td_master_session *s) {
+  pthread_mutex_lock(&s->lock);
+  s->is_collected = true;
+  pthread_mutex_unlock(&s->lock);
+  td_master_session_stop(s);
+}
+
 void td_master_session_close(td_master_session *s, uint64_t deadline_ns) {
   td_master_session_stop(s);
   pthread_mutex_lock(&s->lock);

@@ -39,6 +39,7 @@ typedef struct td_callable {
 
 typedef struct td_master_session {
   _Atomic uint32_t refs;
+  _Atomic uint64_t last_used_ns; /* the master's (master.c) */
   /* immutable once created */
   td_task *task;
   char handle[17];
@@ -63,7 +64,7 @@ typedef struct td_master_session {
   size_t callable_count, callable_capacity;
   td_master_step *steps; /* running ones, linked */
   int running;
-  bool is_closed;
+  bool is_closed, is_collected; /* the latter: because nobody used it */
 } td_master_session;
 
 td_master_session *td_master_session_retain(td_master_session *s);
@@ -82,6 +83,8 @@ td_status td_master_session_extend(td_master_session *s, td_arena *arena, const 
 
 /* Refuses new steps and cancels the running ones. Does not block. */
 void td_master_session_stop(td_master_session *s);
+/* The same, of a session that nobody has used for long. */
+void td_master_session_collect(td_master_session *s);
 /* Stops it, waits for the steps and their clean-up, then ends the worker sessions until `deadline_ns` (TD_CLOSE_NS from
  * now for one session; one deadline for all when many end). Blocking; once. */
 void td_master_session_close(td_master_session *s, uint64_t deadline_ns);

@@ -580,7 +580,10 @@ static void timed_out(td_timer *t) {
 
 static void closed(td_work *w) {
   td_master_step *st = TD_CONTAINER_OF(w, td_master_step, close);
-  stop(st, td_cancelled("Step was cancelled by an explicit call to `Session::Close()`."));
+  /* is_collected is set before the session closes */
+  stop(st, td_cancelled(st->session && st->session->is_collected
+                            ? "Step was cancelled because the session was garbage collected due to inactivity."
+                            : "Step was cancelled by an explicit call to `Session::Close()`."));
   step_release(st);
 }
 

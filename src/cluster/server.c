@@ -152,6 +152,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->waits = td_waits_create(t);
   t->sessions = td_worker_sessions_create(t);
   t->master = td_master_create(t);
+  if (o->session_gc_ms > 0) td_master_collect_idle(t->master, (uint64_t)o->session_gc_ms * 1000000u);
   return TD_STATUS_OK;
 }
 

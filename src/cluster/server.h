@@ -20,6 +20,7 @@ typedef struct td_server_options {
                          own address is a loopback name, else all */
   int threads;        /* compute threads; 0: one per core */
   int loops;          /* loop threads; 0: by the number of cores */
+  int session_gc_ms;  /* sessions that clients do not use for so long end; 0: never */
   bool no_neighbours; /* no shortcut through memory between tasks of this machine and user: TCP, as between machines */
 } td_server_options;
 

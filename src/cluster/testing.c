@@ -53,7 +53,8 @@ static void start_task(td_test_cluster *c, int i) {
                          .task_index = c->spec->tasks[i].index,
                          .config = td_strbuf_view(&bytes),
                          .threads = 2,
-                         .loops = c->loops};
+                         .loops = c->loops,
+                         .session_gc_ms = c->session_gc_ms};
   must(td_server_create(&o, &c->servers[i]));
   td_server_start(c->servers[i]);
   td_strbuf_deinit(&bytes);

@@ -12,6 +12,7 @@
 enum { TD_TEST_TASKS = 8 };
 typedef struct td_test_cluster {
   int count, loops, devices; /* per task */
+  int session_gc_ms;         /* of tasks that are started from now on; 0: off */
   td_cluster_spec *spec;
   td_server *servers[TD_TEST_TASKS]; /* in the order of the spec; NULL: not running */
   td_loop *loop;                     /* the client's */

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "tools/files.h"
 
-enum { DEFAULT_GRACE_MS = 5000, MAX_THREADS = 4096, MAX_FILE_BYTES = 16 << 20 };
+enum { DEFAULT_GRACE_MS = 5000, MAX_THREADS = 4096, MAX_GC_SECONDS = INT_MAX / 1000, MAX_FILE_BYTES = 16 << 20 };
 
 enum {
   OPT_CLUSTER_SPEC = 1,
@@ -19,6 +19,7 @@ enum {
   OPT_NEIGHBOURS,
   OPT_LOG_LEVEL,
   OPT_GRACE,
+  OPT_SESSION_GC,
   OPT_VERSION,
   OPT_HELP,
 };
@@ -34,6 +35,7 @@ static const struct option long_options[] = {
     {"neighbours", required_argument, NULL, OPT_NEIGHBOURS},
     {"log_level", required_argument, NULL, OPT_LOG_LEVEL},
     {"grace_ms", required_argument, NULL, OPT_GRACE},
+    {"session_gc_seconds", required_argument, NULL, OPT_SESSION_GC},
     {"version", no_argument, NULL, OPT_VERSION},
     {"help", no_argument, NULL, OPT_HELP},
     {0},
@@ -72,6 +74,7 @@ void td_daemon_options_print_help(FILE *out) {
       "                       (default: on; off: by TCP, as between machines)\n"
       "  --log_level=LEVEL    debug, info, warning or error (default: info)\n"
       "  --grace_ms=N         how long running steps may go on after SIGTERM (default: 5000)\n"
+      "  --session_gc_seconds=N  end sessions that their clients have not used for so long (default: 0, never)\n"
       "  --version            print the version\n"
       "  --help               print this\n"
       "\n"
@@ -115,6 +118,8 @@ static td_status take_option(int option, const char *value, flags *f, td_daemon_
       break;
     case OPT_GRACE:
       return parse_int("grace_ms", value, 0, INT_MAX, &out->grace_ms);
+    case OPT_SESSION_GC:
+      return parse_int("session_gc_seconds", value, 0, MAX_GC_SECONDS, &out->session_gc_seconds);
     case OPT_LOG_LEVEL:
       if (!td_log_level_parse(value, &out->log_level))
         return td_invalid_argument("--log_level=%.100s: expected debug, info, warning or error", value);

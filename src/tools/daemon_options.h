@@ -18,6 +18,7 @@ typedef struct td_daemon_options {
   const char *bind; /* borrowed from argv; NULL: by the task's own address */
   int threads;      /* 0: one per core */
   int grace_ms;
+  int session_gc_seconds; /* 0: off */
   bool no_neighbours;
   td_log_level log_level;
   bool show_help, show_version; /* nothing else is set then */

@@ -39,7 +39,8 @@ static void takes_both_spellings(void **state) {
   assert_int_equal(o.cluster->task_count, 3);
   td_daemon_options_deinit(&o);
   assert_null(PARSE(NULL, &o, "--cluster_spec", "ps|h:1", "--job_name", "ps", "--task_index", "0", "--threads", "3",
-                    "--bind", "::", "--grace_ms=7", "--log_level=error", "--config="));
+                    "--bind", "::", "--grace_ms=7", "--log_level=error", "--config=", "--session_gc_seconds=60"));
+  assert_int_equal(o.session_gc_seconds, 60);
   assert_int_equal(o.threads, 3);
   assert_int_equal(o.grace_ms, 7);
   assert_int_equal(o.log_level, TD_LOG_ERROR);

@@ -57,6 +57,7 @@ static int serve(const td_daemon_options *o, const sigset_t *set) {
       .bind = o->bind,
       .threads = o->threads,
       .no_neighbours = o->no_neighbours,
+      .session_gc_ms = o->session_gc_seconds * 1000,
   };
   td_status s = td_ops_register();
   if (!s) s = td_server_create(&options, &server);

@@ -1,0 +1,99 @@
+/* Master (TensorFlow's master): the table of sessions; those that nobody uses end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "cluster/testing.h"
+
+static const char graph[] =
+    "one Const - - dtype: float; value: float [] 1\n"
+    "queue FIFOQueueV2 - - component_types: [float]\n"
+    "never QueueDequeueV2 - queue component_types: [float]";
+
+static td_test_cluster cluster;
+
+static int start(void **state) {
+  td_test_cluster_start(&cluster, "worker 1");
+  return 0;
+}
+
+static int stop(void **state) {
+  td_test_cluster_stop(&cluster);
+  return 0;
+}
+
+static void must(td_status s) {
+  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
+}
+
+static void must_say(td_status s, td_code code, const char *text) {
+  assert_int_equal(td_status_code(s), code);
+  assert_string_equal(td_status_message(s), text);
+  td_status_free(s);
+}
+
+static td_status run(const char *handle, const char *target) {
+  return td_test_run(&cluster, 0, handle, "-", target, NULL, NULL, 60000, NULL);
+}
+
+static void test_versions_of_a_graph(void **state) {
+  td_arena a = {0};
+  char *s;
+  must(td_test_create_session(&cluster, 0, graph, NULL, &a, &s));
+  Pb__ExtendSessionRequest request = PB__EXTEND_SESSION_REQUEST__INIT;
+  Pb__ExtendSessionResponse *reply;
+  const char *path = "/tensorflow.MasterService/ExtendSession";
+  request.session_handle = s;
+  request.graph_def = td_test_graph(&a, "two Const - - dtype: float; value: float [] 2");
+  must(td_test_call(cluster.channels[0], path, &request.base, 20000, &pb__extend_session_response__descriptor, &a,
+                    (ProtobufCMessage **)&reply));
+  assert_int_equal(reply->new_graph_version, 1);
+  must_say(td_test_call(cluster.channels[0], path, &request.base, 20000, NULL, NULL, NULL), TD_ABORTED,
+           "Current version is 1 but caller expected 0.");
+  request.current_graph_version = 1;
+  must_say(
+      td_test_call(cluster.channels[0], path, &request.base, 20000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
+      "GraphDef argument to Extend includes node 'two', which was created by a previous call to Create or Extend in "
+      "this session.");
+  must(run(s, "two"));
+  must(td_test_close_session(&cluster, 0, s));
+  td_arena_deinit(&a);
+}
+
+static void test_unknown_sessions(void **state) {
+  must_say(run("nope", "one"), TD_ABORTED, "Session nope is not found.");
+  must_say(td_test_close_session(&cluster, 0, "nope"), TD_ABORTED,
+           "Session nope is not found. Possibly, this master has restarted.");
+}
+
+static void test_idle_sessions_end(void **state) {
+  td_arena a = {0};
+  char *s;
+  td_test_cluster_stop_task(&cluster, 0);
+  cluster.session_gc_ms = 50;
+  td_test_cluster_restart(&cluster, 0);
+  must(td_test_create_session(&cluster, 0, graph, NULL, &a, &s));
+  /* under load it may have ended before the step comes */
+  td_status status = run(s, "never");
+  if (td_status_code(status) == TD_CANCELLED)
+    must_say(status, TD_CANCELLED, "Step was cancelled because the session was garbage collected due to inactivity.");
+  else
+    td_status_free(status);
+  assert_int_equal(td_status_code(status = run(s, "one")), TD_ABORTED);
+  td_status_free(status);
+  td_arena_deinit(&a);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_versions_of_a_graph),
+      cmocka_unit_test(test_unknown_sessions),
+      cmocka_unit_test(test_idle_sessions_end),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
