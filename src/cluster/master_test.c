@@ -41,30 +41,6 @@ static td_status run(const char *handle, const char *target) {
   return td_test_run(&cluster, 0, handle, "-", target, NULL, NULL, 60000, NULL);
 }
 
-static void test_versions_of_a_graph(void **state) {
-  td_arena a = {0};
-  char *s;
-  must(td_test_create_session(&cluster, 0, graph, NULL, &a, &s));
-  Pb__ExtendSessionRequest request = PB__EXTEND_SESSION_REQUEST__INIT;
-  Pb__ExtendSessionResponse *reply;
-  const char *path = "/tensorflow.MasterService/ExtendSession";
-  request.session_handle = s;
-  request.graph_def = td_test_graph(&a, "two Const - - dtype: float; value: float [] 2");
-  must(td_test_call(cluster.channels[0], path, &request.base, 20000, &pb__extend_session_response__descriptor, &a,
-                    (ProtobufCMessage **)&reply));
-  assert_int_equal(reply->new_graph_version, 1);
-  must_say(td_test_call(cluster.channels[0], path, &request.base, 20000, NULL, NULL, NULL), TD_ABORTED,
-           "Current version is 1 but caller expected 0.");
-  request.current_graph_version = 1;
-  must_say(
-      td_test_call(cluster.channels[0], path, &request.base, 20000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-      "GraphDef argument to Extend includes node 'two', which was created by a previous call to Create or Extend in "
-      "this session.");
-  must(run(s, "two"));
-  must(td_test_close_session(&cluster, 0, s));
-  td_arena_deinit(&a);
-}
-
 static void test_unknown_sessions(void **state) {
   must_say(run("nope", "one"), TD_ABORTED, "Session nope is not found.");
   must_say(td_test_close_session(&cluster, 0, "nope"), TD_ABORTED,
@@ -91,7 +67,6 @@ static void test_idle_sessions_end(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_versions_of_a_graph),
       cmocka_unit_test(test_unknown_sessions),
       cmocka_unit_test(test_idle_sessions_end),
   };

@@ -173,6 +173,8 @@ void td_server_start(td_server *s) {
 
 const char *td_server_target(const td_server *s) { return s->target; }
 
+td_task *td_server_peek(td_server *s) { return &s->task; }
+
 const char *td_server_task(const td_server *s) { return s->task.name; }
 
 void td_server_stop(td_server *s, int grace_ms) {

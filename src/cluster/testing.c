@@ -15,7 +15,10 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cluster/control.h"
+#include "cluster/graph_mgr.h"
+#include "cluster/partial_run_mgr.h"
 #include "cluster/status_service.h"
+#include "graph/import.h"
 #include "ops/families.h"
 #include "ops/testing.h"
 #include "proto/message.h"
@@ -314,6 +317,8 @@ td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *ste
   experimental.collective_graph_key = step->collective_graph_key;
   options.experimental = &experimental;
   options.debug_options = (Pb__DebugOptions *)step->watches;
+  options.timeout_in_ms = step->run_timeout_ms;
+  request.request_id = step->request_id;
   request.options = &options;
   request.session_handle = (char *)step->handle;
   if (step->partial) request.partial_run_handle = (char *)step->partial;
@@ -348,4 +353,74 @@ td_status td_test_close_session(td_test_cluster *c, int task, const char *handle
   request.session_handle = (char *)handle;
   return td_test_call(c->channels[task], "/tensorflow.MasterService/CloseSession", &request.base, 30000, NULL, NULL,
                       NULL);
+}
+
+/* ---- a worker's parts ---- */
+
+td_worker_session *td_test_worker_session(td_server *server, const char *handle) {
+  td_task *task = td_server_peek(server);
+  td_worker_session *s;
+  Pb__CreateWorkerSessionRequest request = PB__CREATE_WORKER_SESSION_REQUEST__INIT;
+  request.session_handle = (char *)handle;
+  must(td_worker_sessions_open(task->sessions, &request));
+  must(td_worker_sessions_find(task->sessions, td_str_of(handle), false, &s));
+  return s;
+}
+
+td_status td_test_register(td_worker_session *s, const char *text, td_registered_graph **out) {
+  td_arena a = {0};
+  td_graph *g = NULL;
+  td_status status = td_graph_import(td_test_graph(&a, text), NULL, &(td_import_options){.is_partition = true}, &g);
+  if (!status) status = td_graph_mgr_register(s, g, out);
+  td_graph_release(g);
+  td_arena_deinit(&a);
+  return status;
+}
+
+static void graph_call_done(td_run_graph *r, td_status status) {
+  td_latch_done(&TD_CONTAINER_OF(r, td_test_call_graph, run)->latch, status);
+}
+
+static td_rendezvous_key *keys_of(td_arena *a, char **names, size_t count) {
+  td_rendezvous_key *keys = td_arena_array(a, td_rendezvous_key, count + 1);
+  for (size_t i = 0; i < count; i++)
+    td_rendezvous_key_make(a, TD_STR(TD_TEST_DEVICE), 1, TD_STR(TD_TEST_DEVICE), td_str_of(names[i]), &keys[i]);
+  return keys;
+}
+
+void td_test_graph_start(td_test_call_graph *c, td_registered_graph *g, int64_t step_id, const char *feeds,
+                         const char *fetches, bool is_partial, bool is_last) {
+  *c = (td_test_call_graph){.run = {.graph = g,
+                                    .step_id = step_id,
+                                    .is_partial = is_partial,
+                                    .is_last_partial_run = is_last,
+                                    .done = graph_call_done}};
+  size_t sends, recvs;
+  char **feed_names = split(&c->arena, feeds, &sends), **fetch_names = split(&c->arena, fetches, &recvs);
+  c->run.send_keys = keys_of(&c->arena, feed_names, sends);
+  c->run.recv_keys = keys_of(&c->arena, fetch_names, recvs);
+  c->run.send_count = (int)sends;
+  c->run.recv_count = (int)recvs;
+  c->run.sends = td_arena_array(&c->arena, td_tensor *, sends + 1);
+  c->run.recvs = td_arena_array(&c->arena, td_tensor *, recvs + 1);
+  for (size_t i = 0; i < sends; i++)
+    c->run.sends[i] = td_test_tensor(TD_FLOAT, "[]", td_arena_printf(&c->arena, "%zu", i + 1));
+  td_latch_init(&c->latch, 1);
+  if (is_partial)
+    td_partial_run_call(g, &c->run);
+  else
+    td_graph_mgr_run(g, &c->run);
+}
+
+bool td_test_graph_is_done(td_test_call_graph *c) { return td_latch_wait_until(&c->latch, td_now_ns()); }
+
+td_status td_test_graph_wait(td_test_call_graph *c, float *out) {
+  td_status s = td_latch_wait(&c->latch);
+  if (!s && out) *out = TD_DATA(c->run.recvs[0], float)[0];
+  for (int i = 0; i < c->run.send_count; i++) td_tensor_release(c->run.sends[i]);
+  for (int i = 0; i < c->run.recv_count; i++) td_tensor_release(c->run.recvs[i]);
+  td_strbuf_deinit(&c->run.metadata);
+  td_latch_deinit(&c->latch);
+  td_arena_deinit(&c->arena);
+  return s;
 }

@@ -2,7 +2,9 @@
 #ifndef TD_CLUSTER_TESTING_H_
 #define TD_CLUSTER_TESTING_H_
 
+#include "cluster/control.h"
 #include "cluster/server.h"
+#include "cluster/worker_session.h"
 #include "proto/master.pb-c.h"
 #include "proto/worker.pb-c.h"
 #include "rpc/rpc.h"
@@ -52,14 +54,40 @@ typedef struct td_test_step {
   const char *fetches, *targets;
   const char *feed_names[4]; /* NULL: no more */
   td_tensor *feeds[4];
-  int64_t collective_graph_key;
-  const Pb__DebugOptions *watches; /* NULL: none */
+  const Pb__DebugOptions *watches;                          /* NULL: none */
+  int64_t collective_graph_key, run_timeout_ms, request_id; /* 0: none */
   uint64_t timeout_ms;
 } td_test_step;
 td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out);
 /* Waits until at least so many steps run with `task` as their master. */
 void td_test_await_steps(td_test_cluster *c, int task, int count);
 td_status td_test_close_session(td_test_cluster *c, int task, const char *handle);
+
+/* ---- a worker's parts ---- */
+#define TD_TEST_DEVICE "/job:worker/replica:0/task:0/device:CPU:0"
+/* Nodes that take what is fed and give what is fetched as `tensor`, a quoted name. */
+#define TD_TEST_FEED(name, tensor) \
+  name " _Recv " TD_TEST_DEVICE " - tensor_type: float; tensor_name: '" tensor "'; " TD_TEST_ENDS
+#define TD_TEST_FETCH(node, tensor) \
+  node "_send _Send " TD_TEST_DEVICE " " node " T: float; tensor_name: '" tensor "'; " TD_TEST_ENDS
+#define TD_TEST_ENDS                                                                             \
+  "send_device: '" TD_TEST_DEVICE "'; send_device_incarnation: 1; recv_device: '" TD_TEST_DEVICE \
+  "'; client_terminated: true\n"
+/* A new session of a task of job worker, and a partition of that text registered with it. */
+td_worker_session *td_test_worker_session(td_server *server, const char *handle);
+td_status td_test_register(td_worker_session *s, const char *text, td_registered_graph **out) TD_MUST_USE;
+/* One RunGraph call: start it, wait for it. Fetched scalars are in `fetched`. */
+typedef struct td_test_call_graph {
+  td_run_graph run;
+  td_latch latch;
+  td_arena arena;
+} td_test_call_graph;
+/* `feeds` and `fetches`: names of tensors, separated by blanks; the feeds are the scalars 1, 2, … */
+void td_test_graph_start(td_test_call_graph *c, td_registered_graph *g, int64_t step_id, const char *feeds,
+                         const char *fetches, bool is_partial, bool is_last);
+bool td_test_graph_is_done(td_test_call_graph *c);
+/* Waits; the scalar that was fetched first goes to *out (may be NULL). */
+td_status td_test_graph_wait(td_test_call_graph *c, float *out) TD_MUST_USE;
 
 /* How many steps a task takes part in, as its status tells. */
 int td_test_step_count(td_test_cluster *c, int task);
