@@ -1,3 +1,4 @@
+/* Messages around tensors (TensorFlow's tensor_coding and message_wrappers). */
 #include "cluster/messages.h"
 
 #include <setjmp.h>

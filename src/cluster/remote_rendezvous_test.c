@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "cluster/remote_rendezvous.h"
+#include "cluster/step_table.h"
 #include "cluster/testing.h"
 #include "ops/testing.h"
 

@@ -1,3 +1,4 @@
+/* Ids of requests that came lately (TensorFlow's recent_request_ids). */
 #include "cluster/request_ids.h"
 
 #include <pthread.h>

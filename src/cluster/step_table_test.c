@@ -1,3 +1,4 @@
+/* Steps of this task (TensorFlow's base_rendezvous_mgr). */
 #include "cluster/step_table.h"
 
 #include <pthread.h>

@@ -371,7 +371,7 @@ td_status td_test_register(td_worker_session *s, const char *text, td_registered
   td_arena a = {0};
   td_graph *g = NULL;
   td_status status = td_graph_import(td_test_graph(&a, text), NULL, &(td_import_options){.is_partition = true}, &g);
-  if (!status) status = td_graph_mgr_register(s, g, out);
+  if (!status) status = td_graph_mgr_register(s, g, NULL, &(td_graph_debug){0}, out);
   td_graph_release(g);
   td_arena_deinit(&a);
   return status;

@@ -1,4 +1,5 @@
-/* Server and channel against each other in one process, over TCP and unix sockets. */
+/* Server and channel against each other in one process, over TCP and unix sockets; cancellation and deadlines of calls
+ * (TensorFlow's call_options). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
