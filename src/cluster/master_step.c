@@ -561,7 +561,7 @@ static void stop(td_master_step *st, td_status status) {
   }
   st->status = status;
   if (st->debug) td_step_debug_cancel(st->debug);
-  if (st->debug && st->debug->is_closing) return; /* all but its streams has ended */
+  if (st->debug && st->debug->is_closing && !st->debug->is_closed) return; /* all but its streams has ended */
   if (st->parts)
     cancel_parts(st);
   else if (leave_plan(st)) /* a plan may take long: a task that is stuck compiles it */
