@@ -9,7 +9,7 @@ from cluster_fixture import TENSORCTL, Cluster, wait_until
 
 def status(target, *flags):
     r = subprocess.run([TENSORCTL, "status", target, "--timeout=3"] + list(flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       universal_newlines=True, timeout=60)
+                       universal_newlines=True, timeout=120)
     assert r.returncode == 0, r.stderr
     return r.stdout
 
@@ -55,13 +55,16 @@ def test_step_that_hangs(tf):
                     w, "worker", "recv_tensor", "next_job", "from /job:ps") and has(w, "worker", "run", "/job:ps/replica:0/task:0")
 
             wait_until(seen, what="waits in the status")
-            text = status(target)
-            assert "/job:ps/replica:0/task:0 waits:" in text and "/job:worker/replica:0/task:0 waits:" in text, text
+            def told():
+                text = status(target)
+                return "/job:ps/replica:0/task:0 waits:" in text and "/job:worker/replica:0/task:0 waits:" in text
+
+            wait_until(told, what="both tasks' waits in the text")
             line = "(op): QueueDequeueV2 \"next_job\""
             wait_until(lambda: line in c["ps", 0].output(), what="the wait in the log")
             wait_until(lambda: "(recv_tensor): " in c["worker", 0].output(), what="the receive in the log")
             session.run(put)
-            hung.join(30)
+            hung.join(120)
             assert results == [2.0] and not waits(target)
             assert c["ps", 0].output().count(line) == 1
 
@@ -79,7 +82,7 @@ def test_absent_task(tf):
         thread = in_thread(client)
         wait_until(lambda: has(waits(c.target("worker")), "worker", "task", "/job:ps/replica:0/task:0 to answer"), what="the wait")
         c["ps", 0].restart()
-        thread.join(60)
+        thread.join(120)
         assert results == [3] and not waits(c.target("worker"))
 
 
@@ -98,5 +101,5 @@ def test_task_that_does_not_compile(tf):
             wait_until(lambda: has(waits(c.target("worker")), "worker", "plan", "/job:ps/replica:0/task:0 to compile"), what="the wait")
             wait_until(lambda: "(plan): /job:ps/replica:0/task:0 to compile" in c["worker", 0].output(), what="the wait in the log")
             c["ps", 0].process.send_signal(signal.SIGCONT)
-            thread.join(60)
+            thread.join(120)
             assert results == [3] and not waits(c.target("worker"))
