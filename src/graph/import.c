@@ -244,11 +244,18 @@ static int heap_pop(int *heap, size_t *count) {
   return top;
 }
 
+/* Clients add outputs to these when they differentiate them: too late for a node that was sent. */
+static bool is_control_flow_call(const td_node *n) {
+  return n->is_lowered || td_str_is(n->def.op, "If") || td_str_is(n->def.op, "StatelessIf") ||
+         td_str_is(n->def.op, "While") || td_str_is(n->def.op, "StatelessWhile");
+}
+
 static td_status check_edge(const td_node *dst, int dst_slot, const staged_input *in) {
   if (in->slot >= in->src->output_count)
-    return td_invalid_argument("Node '%.*s': Connecting to invalid output %d of source node %.*s which has %d outputs.",
-                               TD_STR_ARG(dst->def.name), in->slot, TD_STR_ARG(in->src->def.name),
-                               in->src->output_count);
+    return td_invalid_argument(
+        "Node '%.*s': Connecting to invalid output %d of source node %.*s which has %d outputs.%s",
+        TD_STR_ARG(dst->def.name), in->slot, TD_STR_ARG(in->src->def.name), in->src->output_count,
+        is_control_flow_call(in->src) ? " Try using tf.compat.v1.experimental.output_all_intermediates(True)." : "");
   return td_graph_check_types(dst, dst_slot, in->src->def.name, in->slot, in->src->output_types[in->slot]);
 }
 

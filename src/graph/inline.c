@@ -35,9 +35,27 @@ static td_status add(inliner *in, const char *part, const char *op, td_str devic
 
 /* ---- inputs ---- */
 
+static bool is_call(const td_graph *g, const td_node *n) {
+  return td_library_find(g->library, n->def.op) || td_str_is(n->def.op, "PartitionedCall") ||
+         td_str_is(n->def.op, "StatefulPartitionedCall") || td_str_is(n->def.op, "SymbolicGradient");
+}
+
+static bool is_end(const td_node *n) { return td_str_is(n->def.op, "_Arg") || td_str_is(n->def.op, "_Retval"); }
+
+/* What has no inputs runs only if the call does; an inner call hands that on to its own body. */
+static bool waits(const inliner *in, const td_node *n) { return !n->in_edges || is_call(in->g, n); }
+
+static bool has_waiting(const inliner *in) {
+  const td_graph *from = in->body->graph;
+  for (size_t i = 0; i < from->node_count; i++)
+    if (!from->nodes[i]->is_removed && !is_end(from->nodes[i]) && waits(in, from->nodes[i])) return true;
+  return false;
+}
+
 static td_status add_before(inliner *in) {
+  bool all = in->o->is_in_control_flow && has_waiting(in); /* the inputs tell too whether the call is alive */
   for (const td_edge *e = in->call->in_edges; e; e = e->next_in) {
-    if (e->src_slot != TD_CONTROL_SLOT) continue;
+    if (e->src_slot != TD_CONTROL_SLOT && !all) continue;
     if (!in->before) TD_TRY(add(in, "input_control_node", "NoOp", in->call->def.device, NULL, &in->before));
     td_graph_add_control_edge(in->g, e->src, in->before);
   }
@@ -113,13 +131,6 @@ static void rename_groups(inliner *in, td_node_def *def, const Pb__AttrValue *ol
   td_node_def_set_attr(def, a, TD_STR("_class"), v);
 }
 
-static bool is_call(const td_graph *g, const td_node *n) {
-  return td_library_find(g->library, n->def.op) || td_str_is(n->def.op, "PartitionedCall") ||
-         td_str_is(n->def.op, "StatefulPartitionedCall") || td_str_is(n->def.op, "SymbolicGradient");
-}
-
-static bool is_end(const td_node *n) { return td_str_is(n->def.op, "_Arg") || td_str_is(n->def.op, "_Retval"); }
-
 static td_status copy_nodes(inliner *in) {
   const td_graph *from = in->body->graph;
   for (size_t i = 0; i < from->node_count; i++) {
@@ -132,8 +143,7 @@ static td_status copy_nodes(inliner *in) {
     n.def.name = td_graph_find(in->g, name) ? td_graph_new_name(in->g, name) : name;
     if (n.kind == TD_NODE_ENTER) TD_TRY(rename_frame(in, &n.def));
     td_node *copy = in->copy[i] = td_graph_clone_node(in->g, &n);
-    /* What has no inputs runs only if the call does; an inner call hands that on to its own body. */
-    if (in->before && (!n.in_edges || is_call(in->g, &n))) td_graph_add_control_edge(in->g, in->before, copy);
+    if (in->before && waits(in, &n)) td_graph_add_control_edge(in->g, in->before, copy);
   }
   for (size_t i = 0; i < from->node_count; i++) {
     const Pb__AttrValue *groups =

@@ -18,6 +18,7 @@ typedef struct lowerer {
   td_graph *g;
   const td_lower_options *o;
   size_t first;
+  bool has_control_flow;  /* loops or branches that the client wrote */
   const scope **scope_of; /* by node id - first */
   size_t scope_count, scope_capacity;
   td_arena scratch;
@@ -172,6 +173,13 @@ static bool may_inline(const lowerer *l, const td_node *n, const Pb__FunctionDef
   return true;
 }
 
+static bool has_control_flow(const td_graph *g) {
+  for (size_t i = 0; i < g->node_count; i++)
+    if (g->nodes[i]->kind >= TD_NODE_SWITCH && g->nodes[i]->kind <= TD_NODE_LOOP_COND && !g->nodes[i]->is_made)
+      return true;
+  return false;
+}
+
 static td_status inline_call(lowerer *l, td_node *n) {
   bool is_partitioned, is_marked_call = is_marked(n, "_lower_as_multi_device_function");
   Pb__NameAttrList *function;
@@ -196,6 +204,8 @@ static td_status inline_call(lowerer *l, td_node *n) {
   *inner = (scope){outer, td_str_of(f->signature->name), outer ? outer->depth + 1 : 1};
   td_inline_options o = {.is_multi_device = is_partitioned || is_marked_call,
                          .has_effects = is_partitioned && !is_marked_call};
+  if (!l->has_control_flow) l->has_control_flow = has_control_flow(body.graph);
+  o.is_in_control_flow = l->has_control_flow;
   s = td_graph_inline_call(l->g, n, &body, &o);
   enter_scope(l, inner);
   return s;
@@ -223,7 +233,7 @@ static td_status lower_node(lowerer *l, td_node *n) {
 
 td_status td_graph_lower(td_graph *g, size_t first, const td_lower_options *options) {
   if (!g->library->functions.count) return TD_STATUS_OK;
-  lowerer l = {.g = g, .o = options, .first = first};
+  lowerer l = {.g = g, .o = options, .first = first, .has_control_flow = has_control_flow(g)};
   td_status s = TD_STATUS_OK;
   scope outer = {.function = options->function};
   enter_scope(&l, options->function.size ? &outer : NULL);

@@ -54,11 +54,16 @@ static bool can_lower(branches *b) {
 
 /* ---- nodes ---- */
 
-/* A Switch of `data` by the selector. */
+/* A Switch of `data` by the selector. A variable is read by the branch that wants it, not before. */
 static td_status add_switch(branches *b, const char *name, td_output data, td_node **out) {
   td_output inputs[] = {data, b->selector};
+  bool is_ref = td_dtype_is_ref(data.node->output_types[data.slot]);
   td_attr outs = {TD_STR("num_outs"), td_attr_value_int(&b->g->arena, (int64_t)b->count)};
-  return td_lower_add(b->g, b->n, name, b->is_case ? "_SwitchN" : "Switch", inputs, 2, &outs, b->is_case, out);
+  return td_lower_add(b->g, b->n, name,
+                      b->is_case ? "_SwitchN"
+                      : is_ref   ? "RefSwitch"
+                                 : "Switch",
+                      inputs, 2, &outs, b->is_case, out);
 }
 
 static td_status add_pivots(branches *b) {

@@ -10,6 +10,8 @@ typedef struct td_inline_options {
    * outputs say; else all run on the call's device. */
   bool is_multi_device;
   bool has_effects; /* outputs are there only when everything with state in the body has run, as with a call */
+  /* The call may be in a loop or a branch: what has no inputs in the body must be there too. */
+  bool is_in_control_flow;
 } td_inline_options;
 
 /* Replaces `call` by `body`, whose graph it consumes. The types must agree. */

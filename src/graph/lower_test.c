@@ -291,6 +291,14 @@ static void test_while(void **state) {
       "y = Neg(w/exit/_7)\n");
 }
 
+static void test_calls_in_loops(void **state) {
+  td_graph *g = lowered(X "e = Enter(x) {T: float; frame_name: 'f'}\nc = PartitionedCall(e) " CALL("constant"), false);
+  const td_node *k = td_graph_find(g, TD_STR("c/k"));
+  assert_non_null(k->in_edges);
+  assert_true(td_str_is(k->in_edges->src->in_edges->src->def.name, "e"));
+  td_graph_release(g);
+}
+
 static void test_feeds_reach_consumers(void **state) {
   td_graph *g = lowered(X "c = PartitionedCall(x) " CALL("twice") "y = Neg(c) {T: float}", false), *client;
   td_str feed = TD_STR("c"), fetch = TD_STR("y");
@@ -397,6 +405,7 @@ int main(void) {
       cmocka_unit_test(test_effects_come_before_results),
       cmocka_unit_test(test_if),
       cmocka_unit_test(test_while),
+      cmocka_unit_test(test_calls_in_loops),
       cmocka_unit_test(test_feeds_reach_consumers),
       cmocka_unit_test(test_made_nodes_give_way),
       cmocka_unit_test(test_gradients),
