@@ -1,8 +1,10 @@
 """Every example with every TensorFlow client that is installed."""
+import json
 import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree
 
 import pytest
 from cluster_fixture import PY37, PY312, ROOT, TENSORCTL
@@ -61,6 +63,20 @@ def test_sync_replicas(python):
 def test_digits(python, model, least):
     out = launch(python, ["--ps=1", "--worker=1"], "digits.py", "--model=" + model, "--steps=250")
     assert float(out.split("held-out accuracy: ")[1]) >= least
+
+
+def test_timeline(python, tmp_path):
+    trace = str(tmp_path / "timeline.json")
+    out = launch(python, ["--ps=1", "--worker=2"], "timeline.py", "--out=" + trace)
+    assert len(re.findall(r"/job:\w+/replica:0/task:\d/device:CPU:0: \d+ nodes, \d+ us; [1-9]\d* tensors received", out)) == 3, out
+    events = json.load(open(trace))["traceEvents"]
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
+    ran = {(processes[e["pid"]].split("/replica")[0], e["name"]) for e in events if e["ph"] == "X"}
+    assert {("/job:worker", "MatMul"), ("/job:worker", "RecvTensor"), ("/job:ps", "RecvTensor"), ("/job:ps", "AddN")} <= ran, ran
+    picture = str(tmp_path / "timeline.svg")
+    subprocess.run([python, os.path.join(ROOT, "scripts", "draw_timeline.py"), trace, picture], check=True, timeout=60)
+    svg = xml.etree.ElementTree.parse(picture).getroot()
+    assert len(list(svg)) > 50
 
 
 def test_tf_workers(python):

@@ -159,12 +159,16 @@ td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage 
   return s;
 }
 
+void td_test_status(td_test_cluster *c, int task, td_strbuf *out) {
+  td_payload empty = {0};
+  waiting_call w = {.text = out};
+  must(call(c->channels[task], TD_STATUS_METHOD, &empty, 20000, &w));
+}
+
 /* A number of the task's status; `key` as '"steps":'. */
 static int status_number(td_test_cluster *c, int task, const char *key) {
   td_strbuf text = {0};
-  td_payload empty = {0};
-  waiting_call w = {.text = &text};
-  must(call(c->channels[task], TD_STATUS_METHOD, &empty, 20000, &w));
+  td_test_status(c, task, &text);
   const char *at = strstr(td_strbuf_cstr(&text), key);
   assert_non_null(at);
   int n = atoi(at + strlen(key));

@@ -89,6 +89,8 @@ bool td_test_graph_is_done(td_test_call_graph *c);
 /* Waits; the scalar that was fetched first goes to *out (may be NULL). */
 td_status td_test_graph_wait(td_test_call_graph *c, float *out) TD_MUST_USE;
 
+/* A task's status, as JSON text. */
+void td_test_status(td_test_cluster *c, int task, td_strbuf *out);
 /* How many steps a task takes part in, as its status tells. */
 int td_test_step_count(td_test_cluster *c, int task);
 
