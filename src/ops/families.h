@@ -59,6 +59,7 @@
   X(pad)               \
   X(queue)             \
   X(random)            \
+  X(random_samples)    \
   X(reader)            \
   X(reduction)         \
   X(ref_variable)      \
@@ -85,6 +86,7 @@
   X(sparse_shape)      \
   X(stack)             \
   X(stage)             \
+  X(stateful_random)   \
   X(string_basics)     \
   X(string_split)      \
   X(strings)           \

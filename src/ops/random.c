@@ -1,24 +1,17 @@
 /* Random numbers: the stateful ops, whose stream goes on from run to run, and the stateless ones, whose stream is
  * given by the run's seeds. Streams are TensorFlow's (random_op, stateless_random_ops, guarded_philox_random). */
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/philox.h"
-#include "base/random.h"
 #include "ops/families.h"
-#include "ops/random_fill.h"
-
-enum { STEPS_PER_OUTPUT = 256 /* what TensorFlow reserves for an output element */ };
+#include "ops/random_stream.h"
 
 typedef struct random_state {
   td_random_spec spec;
-  double unit_ns;    /* of a group */
   td_compute_fn run; /* fills: the computation behind compute_fill() */
-  bool guarded;      /* the lock exists */
-  pthread_mutex_t lock;
-  td_philox stream; /* guarded by lock */
+  td_random_stream stream;
 } random_state;
 
 /* ---- creation ---- */
@@ -26,33 +19,9 @@ typedef struct random_state {
 static void set_kind(random_state *st, td_random_kind kind, td_dtype dtype) {
   st->spec.kind = kind;
   st->spec.dtype = dtype;
-  st->unit_ns = kind == TD_RANDOM_TRUNCATED ? 80 : kind == TD_RANDOM_NORMAL ? (dtype == TD_DOUBLE ? 80 : 10) : 5;
 }
 
-static td_status seed_stream(td_kernel_builder *b, random_state *st) {
-  int64_t seed, seed2;
-  TD_TRY(td_attr_int(b->node, "seed", &seed));
-  TD_TRY(td_attr_int(b->node, "seed2", &seed2));
-  st->stream = seed || seed2 ? td_philox_from_seeds((uint64_t)seed, (uint64_t)seed2)
-                             : td_philox_from_seeds(td_random_u64(), td_random_u64());
-  pthread_mutex_init(&st->lock, NULL);
-  st->guarded = true;
-  return TD_STATUS_OK;
-}
-
-static void destroy(void *state) {
-  random_state *st = state;
-  if (st->guarded) pthread_mutex_destroy(&st->lock);
-}
-
-/* Takes the next `steps` of the stream. */
-static td_philox reserve(random_state *st, uint64_t steps) {
-  pthread_mutex_lock(&st->lock);
-  td_philox p = st->stream;
-  td_philox_skip(&st->stream, steps);
-  pthread_mutex_unlock(&st->lock);
-  return p;
-}
+static void destroy(void *state) { td_random_stream_deinit(&((random_state *)state)->stream); }
 
 /* The kind by the op's name. */
 static td_random_kind kind_of(td_str op) {
@@ -75,7 +44,7 @@ static td_status create_stateful(td_kernel_builder *b, void *state) {
   td_dtype dtype;
   TD_TRY(td_attr_type(b->node, kind == TD_RANDOM_INT ? "Tout" : "dtype", &dtype));
   set_kind(st, kind, dtype);
-  return seed_stream(b, st);
+  return td_random_stream_init(&st->stream, b);
 }
 
 static td_status create_stateless(td_kernel_builder *b, void *state) {
@@ -88,75 +57,23 @@ static td_status create_stateless(td_kernel_builder *b, void *state) {
 
 /* ---- filling ---- */
 
-typedef struct fill_job {
-  const td_random_spec *spec;
-  const td_philox *stream;
-  td_tensor *out;
-} fill_job;
-
-static void fill_part(void *arg, int64_t begin, int64_t end) {
-  const fill_job *j = arg;
-  td_random_fill(j->spec, j->stream, j->out->data, j->out->count, begin, end);
-}
-
-static void fill(td_kernel_ctx *ctx, const random_state *st, const td_random_spec *spec, const td_philox *stream,
-                 td_tensor *out) {
-  fill_job job = {spec, stream, out};
-  int group = td_random_group_size(spec);
-  int64_t groups = out->count / group + (out->count % group != 0);
-  td_ctx_parallel_for(ctx, groups, st->unit_ns, fill_part, &job);
-}
-
 static td_status alloc_shape(td_kernel_ctx *ctx, td_tensor **out) {
   td_shape shape;
   TD_TRY(td_shape_from_tensor(td_in(ctx, 0), false, &shape));
   return td_out_alloc(ctx, 0, &shape, out);
 }
 
-static uint64_t unsigned_scalar(const td_tensor *t) {
-  switch ((td_dtype)t->dtype) {
-    case TD_INT32:
-      return (uint64_t)(int64_t)TD_DATA(t, int32_t)[0];
-    case TD_UINT32:
-      return TD_DATA(t, uint32_t)[0];
-    default:
-      return TD_DATA(t, uint64_t)[0]; /* int64, uint64 */
-  }
-}
-
-/* minval and maxval of the integer ops, inputs `at` and `at` + 1. */
-static td_status read_range(td_kernel_ctx *ctx, int at, td_random_spec *spec) {
-  const td_tensor *low = td_in(ctx, at), *high = td_in(ctx, at + 1);
-  const char *names[] = {"minval", "maxval"};
-  for (int i = 0; i < 2; i++) {
-    const td_tensor *t = i ? high : low;
-    if (!t->rank) continue;
-    char *shape = td_tensor_shape_text(t);
-    td_status s = td_invalid_argument("%s must be 0-D, got shape %s", names[i], shape);
-    td_free(shape);
-    return s;
-  }
-  spec->low = unsigned_scalar(low);
-  spec->range = unsigned_scalar(high) - spec->low; /* modulo 2^64, as TensorFlow */
-  bool is_unsigned = td_dtype_in(spec->dtype, TD_SET_UNSIGNED);
-  if (is_unsigned ? spec->low >= unsigned_scalar(high) : (int64_t)spec->low >= (int64_t)unsigned_scalar(high))
-    return is_unsigned ? td_invalid_argument("Need minval < maxval, got %llu >= %llu", (unsigned long long)spec->low,
-                                             (unsigned long long)unsigned_scalar(high))
-                       : td_invalid_argument("Need minval < maxval, got %lld >= %lld", (long long)spec->low,
-                                             (long long)unsigned_scalar(high));
-  return TD_STATUS_OK;
-}
-
 static td_status compute_stateful(td_kernel_ctx *ctx) {
   random_state *st = ctx->state;
   td_random_spec spec = st->spec;
   td_tensor *out;
-  if (spec.kind == TD_RANDOM_INT && td_in(ctx, 1)->rank + td_in(ctx, 2)->rank) return read_range(ctx, 1, &spec);
+  if (spec.kind == TD_RANDOM_INT && td_in(ctx, 1)->rank + td_in(ctx, 2)->rank)
+    return td_random_read_range(ctx, 1, &spec);
   TD_TRY(alloc_shape(ctx, &out));
   if (!out->count) return TD_STATUS_OK; /* an impossible range is fine then */
-  if (spec.kind == TD_RANDOM_INT) TD_TRY(read_range(ctx, 1, &spec));
-  td_philox stream = reserve(st, (uint64_t)out->count * STEPS_PER_OUTPUT);
-  fill(ctx, st, &spec, &stream, out);
+  if (spec.kind == TD_RANDOM_INT) TD_TRY(td_random_read_range(ctx, 1, &spec));
+  td_philox stream = td_random_stream_reserve(&st->stream, (uint64_t)out->count * TD_RANDOM_STEPS_PER_OUTPUT);
+  td_random_fill_tensor(ctx, &spec, &stream, out);
   return TD_STATUS_OK;
 }
 
@@ -209,11 +126,11 @@ static td_status stateless_into(td_kernel_ctx *ctx, const td_philox *stream, int
   td_random_spec spec = st->spec;
   td_tensor *out;
   if (spec.kind == TD_RANDOM_INT && td_in(ctx, range_at)->rank + td_in(ctx, range_at + 1)->rank)
-    return read_range(ctx, range_at, &spec);
+    return td_random_read_range(ctx, range_at, &spec);
   TD_TRY(alloc_shape(ctx, &out));
   if (!out->count) return TD_STATUS_OK;
-  if (spec.kind == TD_RANDOM_INT) TD_TRY(read_range(ctx, range_at, &spec));
-  fill(ctx, st, &spec, stream, out);
+  if (spec.kind == TD_RANDOM_INT) TD_TRY(td_random_read_range(ctx, range_at, &spec));
+  td_random_fill_tensor(ctx, &spec, stream, out);
   return TD_STATUS_OK;
 }
 
@@ -229,41 +146,7 @@ static td_status compute_stateless_v2(td_kernel_ctx *ctx) {
   return stateless_into(ctx, &stream, 4);
 }
 
-/* ---- where to run: the inputs are tiny, whatever the size of the output ---- */
-
-enum { INLINE_ELEMENTS = 1 << 14 };
-
-typedef struct pool_run {
-  td_work work;
-  td_kernel_ctx *ctx;
-} pool_run;
-
-static td_status run_fill(td_kernel_ctx *ctx) { return ((random_state *)ctx->state)->run(ctx); }
-
-static void run_on_pool(td_work *work) {
-  pool_run *r = TD_CONTAINER_OF(work, pool_run, work);
-  td_kernel_ctx *ctx = r->ctx;
-  td_free(r);
-  td_kernel_done(ctx, run_fill(ctx));
-}
-
-static bool is_small(const td_tensor *shape) {
-  int64_t count = 1;
-  for (int64_t i = 0; i < shape->count; i++)
-    if (__builtin_mul_overflow(count, td_tensor_int_at(shape, i), &count) || count > INLINE_ELEMENTS) return false;
-  return true;
-}
-
-static void compute_fill(td_kernel_ctx *ctx) {
-  if (!ctx->step->pool || is_small(td_in(ctx, 0))) {
-    td_kernel_done(ctx, run_fill(ctx));
-    return;
-  }
-  pool_run *r = td_new(pool_run);
-  r->work.run = run_on_pool;
-  r->ctx = ctx;
-  td_pool_submit(ctx->step->pool, &r->work);
-}
+static void compute_fill(td_kernel_ctx *ctx) { td_random_run(ctx, 0, ((random_state *)ctx->state)->run); }
 
 /* ---- keys ---- */
 
@@ -322,7 +205,9 @@ static td_status shuffle(td_kernel_ctx *ctx, const td_tensor *in, td_philox stre
 
 static bool nothing_to_shuffle(const td_tensor *t) { return t->count <= 1 || !t->rank || t->dims[0] <= 1; }
 
-static td_status create_shuffle(td_kernel_builder *b, void *state) { return seed_stream(b, state); }
+static td_status create_shuffle(td_kernel_builder *b, void *state) {
+  return td_random_stream_init(&((random_state *)state)->stream, b);
+}
 
 static td_status compute_shuffle(td_kernel_ctx *ctx) {
   td_tensor *in = td_in(ctx, 0);
@@ -330,7 +215,8 @@ static td_status compute_shuffle(td_kernel_ctx *ctx) {
     td_out_forward(ctx, 0, 0);
     return TD_STATUS_OK;
   }
-  return shuffle(ctx, in, reserve(ctx->state, ((uint64_t)in->dims[0] - 1 + 3) / 4));
+  return shuffle(ctx, in,
+                 td_random_stream_reserve(&((random_state *)ctx->state)->stream, ((uint64_t)in->dims[0] - 1 + 3) / 4));
 }
 
 static td_status compute_stateless_shuffle(td_kernel_ctx *ctx) {
@@ -438,7 +324,9 @@ static td_status multinomial(td_kernel_ctx *ctx, random_state *st, td_philox str
   td_tensor *out, *cdf;
   TD_TRY(td_out_alloc_dims(ctx, 0, 2, (int64_t[]){rows, samples}, &out));
   if (!out->count) return TD_STATUS_OK;
-  if (st) stream = reserve(st, (uint64_t)rows * (((uint64_t)samples + 3) / 4 * 4 * 2) * STEPS_PER_OUTPUT);
+  if (st)
+    stream = td_random_stream_reserve(
+        &st->stream, (uint64_t)rows * (((uint64_t)samples + 3) / 4 * 4 * 2) * TD_RANDOM_STEPS_PER_OUTPUT);
   TD_TRY(td_tensor_create_dims(TD_DOUBLE, 2, logits->dims, &cdf));
   multinomial_job job = {logits, out, &stream, logits->dims[1], samples, cdf->data};
   td_ctx_parallel_for(ctx, rows, 20.0 * (double)logits->dims[1] + 50.0 * (double)samples, multinomial_rows, &job);
