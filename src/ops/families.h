@@ -27,6 +27,7 @@
   X(data_batch)        \
   X(data_cache)        \
   X(data_consume)      \
+  X(data_files)        \
   X(data_generator)    \
   X(data_map)          \
   X(data_nested)       \

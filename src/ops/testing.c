@@ -168,8 +168,10 @@ td_status td_op_test_run(td_op_run *run) {
   if (!k) {
     const td_op_def *op = make_node(run, &arena, &node);
     TD_TRY_GOTO(td_node_validate(&node, op, false));
-    TD_TRY_GOTO(
-        td_kernel_create(&(td_kernel_options){.node = &node, .device = device, .op = op, .session = TD_STR("s")}, &k));
+    TD_TRY_GOTO(td_kernel_create(
+        &(td_kernel_options){
+            .node = &node, .device = device, .op = op, .functions = run->functions, .session = TD_STR("s")},
+        &k));
   }
   status = run_kernel(run, k, device, step);
 cleanup:

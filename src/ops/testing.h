@@ -12,11 +12,12 @@ typedef struct td_op_run {
   const char *op, *attrs, *name; /* name NULL: "node" */
   td_tensor **in;
   int in_count;
-  td_variable **refs; /* ref inputs, by input index; NULL: none */
-  bool is_ref;        /* value inputs are fed by refs, too, and stay variables (TD_KERNEL_TAKES_REF) */
-  td_device *device;  /* NULL: one of its own for this run */
-  td_step *step;      /* NULL: a plain one, without rendezvous */
-  td_kernel **kernel; /* not NULL: where a kernel is kept between runs (created when *kernel is NULL) */
+  td_variable **refs;             /* ref inputs, by input index; NULL: none */
+  bool is_ref;                    /* value inputs are fed by refs, too, and stay variables (TD_KERNEL_TAKES_REF) */
+  td_device *device;              /* NULL: one of its own for this run */
+  td_step *step;                  /* NULL: a plain one, without rendezvous */
+  td_function_runtime *functions; /* NULL: none */
+  td_kernel **kernel;             /* not NULL: where a kernel is kept between runs (created when *kernel is NULL) */
   td_tensor *out[64];
   td_variable *out_refs[8];
   int out_count;

@@ -121,7 +121,6 @@ static bool next_epoch(td_iterator *it, td_status *status) {
   s->epochs_done++;
   if (is_empty || (d->epochs >= 0 && s->epochs_done >= d->epochs)) return false;
   add_epoch(s, s->epochs[s->epoch_count - 1].end);
-  s->random = seeds_next(d->seeds); /* as since TensorFlow 2; 1.x went on with one stream */
   *status = td_iterator_create_input(it, 0, &s->input);
   return true;
 }
@@ -130,7 +129,10 @@ static td_next give_one(td_iterator *it) {
   shuffle_iterator *s = (shuffle_iterator *)it;
   int64_t size = ((const shuffled *)it->dataset)->size;
   if (!s->count) return td_iterator_give(it, NULL);
-  while (s->epochs[s->first].begin == s->epochs[s->first].end) s->first++;
+  while (s->epochs[s->first].begin == s->epochs[s->first].end) {
+    s->first++;
+    s->random = seeds_next(((shuffled *)it->dataset)->seeds); /* as since 2.x; 1.x went on with one stream */
+  }
   if (s->first > 64) { /* those that are over */
     s->epoch_count -= s->first;
     memmove(s->epochs, s->epochs + s->first, s->epoch_count * sizeof *s->epochs);

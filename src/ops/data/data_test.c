@@ -1,0 +1,614 @@
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/mem.h"
+#include "framework/device.h"
+#include "ops/data/iterator.h"
+#include "ops/data/optional.h"
+#include "ops/testing.h"
+#include "tensor/tensor_proto.h"
+
+static td_device *device;
+static td_pool *pool;
+
+static int setup(void **state) {
+  td_device_name name;
+  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
+  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
+  device = td_device_create(&name, 1, m);
+  td_resource_mgr_release(m);
+  pool = td_pool_create("test", NULL, 3);
+  return 0;
+}
+
+static int teardown(void **state) {
+  td_resource_mgr_clear(device->resources);
+  td_pool_destroy(pool);
+  td_device_release(device);
+  return 0;
+}
+
+/* ---- functions: a runtime whose functions are written in C ---- */
+
+typedef struct fake_call {
+  td_work work;
+  td_function_call *call;
+  td_cancel_callback cancel;
+  void (*body)(struct fake_call *c);
+} fake_call;
+
+static void end_call(fake_call *c, td_status s, td_tensor *result) {
+  td_function_call *call = c->call;
+  td_free(c);
+  call->done(call, s, result ? &result : NULL, result ? 1 : 0);
+}
+
+static td_tensor *number(int64_t v) {
+  td_tensor *t;
+  assert_null(td_tensor_create_dims(TD_INT64, 0, NULL, &t));
+  *TD_DATA(t, int64_t) = v;
+  return t;
+}
+
+static int64_t argument(const fake_call *c, int i) { return *TD_DATA(c->call->args[i], int64_t); }
+
+static void square(fake_call *c) { end_call(c, NULL, number(argument(c, 0) * argument(c, 0))); }
+static void sum(fake_call *c) { end_call(c, NULL, number(argument(c, 0) + argument(c, 1))); }
+
+static void is_even(fake_call *c) {
+  td_tensor *t;
+  assert_null(td_tensor_create_dims(TD_BOOL, 0, NULL, &t));
+  *TD_DATA(t, uint8_t) = argument(c, 0) % 2 == 0;
+  end_call(c, NULL, t);
+}
+
+static void never(fake_call *c) {
+  td_tensor *t;
+  assert_null(td_tensor_create_dims(TD_BOOL, 0, NULL, &t));
+  *TD_DATA(t, uint8_t) = 0;
+  end_call(c, NULL, t);
+}
+
+/* Odd numbers fail; its own step is cancelled by that, as the executor does. */
+static void fails_on_odd(fake_call *c) {
+  if (argument(c, 0) % 2 == 0) {
+    end_call(c, NULL, number(argument(c, 0)));
+    return;
+  }
+  td_cancellation_cancel(c->call->step->cancellation);
+  end_call(c, td_invalid_argument("odd: %lld", (long long)argument(c, 0)), NULL);
+}
+
+static void stops_at_3(fake_call *c) {
+  if (argument(c, 0) < 3)
+    end_call(c, NULL, number(argument(c, 0)));
+  else
+    end_call(c, td_error(TD_OUT_OF_RANGE, "three"), NULL);
+}
+
+static void unblocked(td_cancel_callback *cb) {
+  end_call(TD_CONTAINER_OF(cb, fake_call, cancel), td_cancelled("the call was cancelled"), NULL);
+}
+
+static atomic_int blocked_calls;
+
+/* Waits until it is cancelled. */
+static void blocks(fake_call *c) {
+  c->cancel.cancelled = unblocked;
+  bool ok = td_cancellation_register(c->call->step->cancellation, &c->cancel);
+  atomic_fetch_add(&blocked_calls, 1);
+  if (!ok) unblocked(&c->cancel);
+}
+
+/* The numbers below the argument. */
+static td_tensor *range_of(int64_t start, int64_t stop, int64_t step);
+static void count_up(fake_call *c) { end_call(c, NULL, range_of(0, argument(c, 0), 1)); }
+
+static const struct {
+  const char *name;
+  void (*body)(fake_call *c);
+} functions[] = {{"square", square}, {"is_even", is_even}, {"never", never},       {"fails_on_odd", fails_on_odd},
+                 {"blocks", blocks}, {"sum", sum},         {"count_up", count_up}, {"stops_at_3", stops_at_3}};
+
+static bool on_pool; /* calls end on the pool, not inside run() */
+static atomic_int runtime_refs;
+
+static td_status instantiate(td_function_runtime *r, const Pb__NameAttrList *function, td_device *d,
+                             td_function_handle *out) {
+  for (size_t i = 0; i < TD_COUNT(functions); i++) {
+    if (strcmp(functions[i].name, function->name)) continue;
+    *out = i + 1;
+    return TD_STATUS_OK;
+  }
+  return td_not_found("Function %s is not defined.", function->name);
+}
+
+static void call_work(td_work *w) {
+  fake_call *c = TD_CONTAINER_OF(w, fake_call, work);
+  c->body(c);
+}
+
+static void run_call(td_function_runtime *r, td_function_call *call) {
+  fake_call *c = td_new(fake_call);
+  c->call = call;
+  c->body = functions[call->function - 1].body;
+  c->work.run = call_work;
+  if (on_pool)
+    td_pool_submit(pool, &c->work);
+  else
+    c->body(c);
+}
+
+static void retain_runtime(td_function_runtime *r) { atomic_fetch_add(&runtime_refs, 1); }
+static void release_runtime(td_function_runtime *r) { atomic_fetch_sub(&runtime_refs, 1); }
+
+static td_function_runtime *runtime(void) {
+  static const td_function_runtime_ops ops = {
+      .instantiate = instantiate, .run = run_call, .retain = retain_runtime, .release = release_runtime};
+  static td_function_runtime r = {&ops};
+  return &r;
+}
+
+/* ---- datasets ---- */
+
+#define ONE_INT "output_types: [int64]; output_shapes: [unknown]"
+
+/* Runs an op on inputs, which it releases (NULL ends them); its first output. */
+static td_tensor *op(const char *name, const char *attrs, td_tensor *first, ...) {
+  td_tensor *in[8];
+  int n = 0;
+  va_list args;
+  va_start(args, first);
+  for (td_tensor *t = first; t; t = va_arg(args, td_tensor *)) in[n++] = t;
+  va_end(args);
+  td_op_run run = {.op = name, .attrs = attrs, .device = device, .in = in, .in_count = n, .functions = runtime()};
+  td_status s = td_op_test_run(&run);
+  if (s) fail_msg("%s: %s", name, td_status_message(s));
+  for (int i = 0; i < n; i++) td_tensor_release(in[i]);
+  return run.out[0];
+}
+
+static td_tensor *empty_string(void) {
+  td_tensor *t;
+  assert_null(td_tensor_create_dims(TD_STRING, 0, NULL, &t));
+  return t;
+}
+
+static td_tensor *boolean(bool v) { return td_test_tensor(TD_BOOL, "[]", v ? "1" : "0"); }
+
+static td_tensor *range_of(int64_t start, int64_t stop, int64_t step) {
+  return op("RangeDataset", ONE_INT, number(start), number(stop), number(step), NULL);
+}
+
+static td_tensor *counted(const char *name, td_tensor *d, int64_t n) { return op(name, ONE_INT, d, number(n), NULL); }
+
+static td_tensor *with_function(const char *name, const char *function, td_tensor *d) {
+  char attrs[256];
+  snprintf(attrs, sizeof attrs, "%s: '%s'; Targuments: []; " ONE_INT,
+           strstr(name, "Filter") || strstr(name, "TakeWhile") ? "predicate" : "f", function);
+  return op(name, attrs, d, NULL);
+}
+
+static td_tensor *parallel_map(const char *function, td_tensor *d, int64_t calls) {
+  char attrs[256];
+  snprintf(attrs, sizeof attrs, "f: '%s'; Targuments: []; " ONE_INT, function);
+  return op("ParallelMapDatasetV2", attrs, d, number(calls), NULL);
+}
+
+/* ---- requests ---- */
+
+typedef struct asked {
+  td_request request;
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool is_done, is_destroyed;
+  td_status status;
+  td_element *element;
+} asked;
+
+static void asked_done(td_request *r, td_status s, td_element *e) {
+  asked *a = TD_CONTAINER_OF(r, asked, request);
+  pthread_mutex_lock(&a->lock);
+  a->is_done = true;
+  a->status = s;
+  a->element = e;
+  pthread_cond_broadcast(&a->cond);
+  pthread_mutex_unlock(&a->lock);
+}
+
+static void asked_destroy(td_request *r) {
+  asked *a = TD_CONTAINER_OF(r, asked, request);
+  pthread_mutex_lock(&a->lock);
+  a->is_destroyed = true;
+  pthread_cond_broadcast(&a->cond);
+  pthread_mutex_unlock(&a->lock);
+}
+
+static void ask(td_driver *d, asked *a, td_cancellation *c) {
+  *a = (asked){.request = {.cancellation = c, .done = asked_done, .destroy = asked_destroy}};
+  pthread_mutex_init(&a->lock, NULL);
+  pthread_cond_init(&a->cond, NULL);
+  td_driver_next(d, &a->request);
+}
+
+static td_status answer(asked *a, td_element **out) {
+  pthread_mutex_lock(&a->lock);
+  while (!a->is_done || !a->is_destroyed) pthread_cond_wait(&a->cond, &a->lock);
+  pthread_mutex_unlock(&a->lock);
+  pthread_mutex_destroy(&a->lock);
+  pthread_cond_destroy(&a->cond);
+  *out = a->element;
+  return a->status;
+}
+
+static td_status next(td_driver *d, td_element **out) {
+  asked a;
+  ask(d, &a, NULL);
+  return answer(&a, out);
+}
+
+static td_driver *drive(td_tensor *dataset, td_pool *p) {
+  td_dataset *d;
+  assert_null(td_dataset_of(dataset, &d));
+  td_driver *driver = td_driver_create(p);
+  assert_null(td_driver_set_root(driver, d, 0));
+  td_tensor_release(dataset);
+  return driver;
+}
+
+/* All elements of a dataset, which it releases: "0 1 [2,3] !message"; stops at the end. */
+static char *all_of(td_driver *driver) {
+  td_strbuf b = {0};
+  for (int i = 0; i < 10000; i++) {
+    td_element *e;
+    td_status s = next(driver, &e);
+    if (!s && !e) break;
+    if (b.size) td_strbuf_putc(&b, ' ');
+    if (s) td_strbuf_printf(&b, "!%s", td_status_message(s));
+    for (int k = 0; e && k < e->count; k++) {
+      char *text = td_tensor_summarize(e->values[k], 100);
+      td_strbuf_printf(&b, k ? "/%s" : "%s", text);
+      td_free(text);
+    }
+    td_status_free(s);
+    td_element_free(e);
+  }
+  return td_strbuf_take(&b);
+}
+
+static void expect(td_tensor *dataset, const char *want) {
+  for (int k = 0; k < 2; k++) { /* inline, and on a pool */
+    td_driver *driver = drive(td_tensor_retain(dataset), k ? pool : NULL);
+    char *got = all_of(driver);
+    assert_string_equal(got, want);
+    td_free(got);
+    td_driver_release(driver);
+  }
+  td_tensor_release(dataset);
+}
+
+/* What a driver holds goes on the thread that ends its last request, maybe a moment after the answer. */
+static void expect_all_released(void) {
+  for (int i = 0; i < 10000 && atomic_load(&runtime_refs); i++) usleep(1000);
+  assert_int_equal(runtime_refs, 0);
+}
+
+/* ---- tests ---- */
+
+static void sources_and_choices(void **state) {
+  expect(range_of(0, 5, 1), "0 1 2 3 4");
+  expect(range_of(5, 0, -2), "5 3 1");
+  expect(range_of(INT64_MAX - 1, INT64_MAX, 1), "9223372036854775806");
+  expect(counted("TakeDataset", range_of(0, 9, 1), 3), "0 1 2");
+  expect(counted("TakeDataset", range_of(0, 2, 1), -1), "0 1");
+  expect(counted("SkipDataset", range_of(0, 5, 1), 3), "3 4");
+  expect(counted("SkipDataset", range_of(0, 5, 1), -1), "");
+  expect(counted("RepeatDataset", range_of(0, 2, 1), 3), "0 1 0 1 0 1");
+  expect(counted("RepeatDataset", range_of(0, 0, 1), -1), "");
+  expect(counted("TakeDataset", counted("RepeatDataset", range_of(0, 2, 1), -1), 5), "0 1 0 1 0");
+  expect(op("ConcatenateDataset", ONE_INT, range_of(0, 2, 1), range_of(7, 9, 1), NULL), "0 1 7 8");
+  expect(op("ZipDataset", "N: 2; output_types: [int64, int64]; output_shapes: [unknown, unknown]", range_of(0, 3, 1),
+            range_of(5, 7, 1), NULL),
+         "0/5 1/6");
+  expect(op("ShardDataset", ONE_INT, range_of(0, 8, 1), number(3), number(1), NULL), "1 4 7");
+  expect(op("TensorSliceDataset", "Toutput_types: [int32]; output_shapes: [[2]]",
+            td_test_tensor(TD_INT32, "[2,2]", "1 2 3 4"), NULL),
+         "1 2 3 4");
+}
+
+static void batches(void **state) {
+  expect(op("BatchDatasetV2", "output_types: [int64]; output_shapes: [[?]]", range_of(0, 5, 1), number(2),
+            boolean(false), NULL),
+         "0 1 2 3 4");
+  expect(op("BatchDatasetV2", "output_types: [int64]; output_shapes: [[?]]", range_of(0, 5, 1), number(2),
+            boolean(true), NULL),
+         "0 1 2 3");
+  expect(
+      op("UnbatchDataset", ONE_INT,
+         op("BatchDataset", "output_types: [int64]; output_shapes: [[?]]", range_of(0, 5, 1), number(2), NULL), NULL),
+      "0 1 2 3 4");
+  td_tensor *in[] = {range_of(0, 5, 1), number(0)};
+  td_assert_run_fails(&(td_op_run){.op = "BatchDataset", .attrs = ONE_INT, .device = device, .in = in, .in_count = 2},
+                      TD_INVALID_ARGUMENT, "Batch size must be greater than zero.");
+  td_tensor_release(in[0]);
+  td_tensor_release(in[1]);
+}
+
+static void functions_of_elements(void **state) {
+  for (int k = 0; k < 2; k++) {
+    on_pool = k;
+    expect(with_function("MapDataset", "square", range_of(0, 5, 1)), "0 1 4 9 16");
+    expect(with_function("MapDataset", "fails_on_odd", range_of(0, 4, 1)), "0 !odd: 1 2 !odd: 3");
+    expect(with_function("MapDataset", "stops_at_3", range_of(0, 9, 1)), "0 1 2");
+    expect(with_function("FilterDataset", "is_even", range_of(0, 7, 1)), "0 2 4 6");
+    expect(with_function("TakeWhileDataset", "is_even", range_of(0, 7, 1)), "0");
+    expect(with_function("FlatMapDataset", "count_up", range_of(0, 4, 1)), "0 0 1 0 1 2");
+    expect(op("IgnoreErrorsDataset", ONE_INT, with_function("MapDataset", "fails_on_odd", range_of(0, 7, 1)), NULL),
+           "0 2 4 6");
+    expect(op("InterleaveDataset", "f: 'count_up'; Targuments: []; " ONE_INT, range_of(1, 5, 1), number(2), number(2),
+              NULL),
+           "0 0 1 0 1 2 0 1 2 3");
+    expect(op("ScanDataset", "f: 'sum'; Tstate: [int64]; Targuments: []; " ONE_INT, range_of(0, 2, 1), number(5), NULL),
+           "!The scan function returned 1 components, expected 2. !The scan function returned 1 components, expected "
+           "2.");
+    td_tensor *total = op("ReduceDataset", "f: 'sum'; Tstate: [int64]; Targuments: []; " ONE_INT, range_of(0, 101, 1),
+                          number(0), NULL);
+    assert_int_equal(*TD_DATA(total, int64_t), 5050);
+    td_tensor_release(total);
+  }
+  on_pool = false;
+  expect_all_released();
+}
+
+static void ahead(void **state) {
+  for (int k = 0; k < 2; k++) {
+    on_pool = k;
+    expect(op("PrefetchDataset", ONE_INT, range_of(0, 6, 1), number(2), NULL), "0 1 2 3 4 5");
+    expect(parallel_map("square", range_of(0, 6, 1), 3), "0 1 4 9 16 25");
+    expect(parallel_map("fails_on_odd", range_of(0, 3, 1), 2), "0 !odd: 1 2");
+    expect(op("ParallelInterleaveDatasetV2", "f: 'count_up'; Targuments: []; " ONE_INT, range_of(1, 5, 1), number(2),
+              number(2), number(2), NULL),
+           "0 0 1 0 1 2 0 1 2 3");
+    expect(op("MapAndBatchDataset", "f: 'square'; Targuments: []; output_types: [int64]; output_shapes: [[?]]",
+              range_of(0, 5, 1), number(3), number(2), boolean(false), NULL),
+           "0 1 4 9 16");
+  }
+  on_pool = false;
+  expect_all_released();
+}
+
+static void windows_and_caches(void **state) {
+  td_tensor *w = op("WindowDataset", "output_types: [variant]; output_shapes: [unknown]", range_of(0, 5, 1), number(2),
+                    number(2), number(1), boolean(false), NULL);
+  td_driver *d = drive(w, NULL);
+  td_element *e;
+  assert_null(next(d, &e));
+  expect(td_tensor_retain(e->values[0]), "0 1");
+  td_element_free(e);
+  td_driver_release(d);
+  expect(counted("RepeatDataset", op("CacheDataset", ONE_INT, range_of(0, 3, 1), empty_string(), NULL), 1), "0 1 2");
+}
+
+static void shuffling(void **state) {
+  expect(counted("TakeDataset",
+                 op("ShuffleDataset", "reshuffle_each_iteration: false; " ONE_INT, range_of(0, 100, 1), number(10),
+                    number(87654321), number(3), NULL),
+                 10),
+         "7 4 2 3 11 1 12 9 13 16");
+  td_tensor *t = op("ShuffleDataset", ONE_INT, range_of(0, 100, 1), number(10), number(87654321), number(3), NULL);
+  td_driver *d = drive(counted("TakeDataset", t, 10), pool);
+  char *got = all_of(d);
+  assert_string_equal(got, "4 1 0 9 12 13 10 15 14 17");
+  td_free(got);
+  td_driver_release(d);
+}
+
+/* ---- cancellation and ends ---- */
+
+static void *cancel_soon(void *arg) {
+  usleep(2000);
+  td_cancellation_cancel(arg);
+  return NULL;
+}
+
+static void expect_cancelled(td_driver *d) {
+  td_cancellation *c = td_cancellation_create();
+  pthread_t thread;
+  asked a;
+  td_element *e;
+  pthread_create(&thread, NULL, cancel_soon, c);
+  ask(d, &a, c);
+  td_status s = answer(&a, &e);
+  assert_int_equal(td_status_code(s), TD_CANCELLED);
+  assert_null(e);
+  td_status_free(s);
+  pthread_join(thread, NULL);
+  td_cancellation_release(c);
+}
+
+static void cancellation(void **state) {
+  /* a function that waits; a buffer whose elements never come; a search that never ends */
+  td_driver *d = drive(with_function("MapDataset", "blocks", range_of(0, 5, 1)), pool);
+  expect_cancelled(d);
+  expect_cancelled(d);
+  td_driver_release(d);
+  d = drive(parallel_map("blocks", range_of(0, 5, 1), 2), pool);
+  expect_cancelled(d);
+  expect_cancelled(d);
+  td_driver_release(d);
+  d = drive(with_function("FilterDataset", "never", counted("RepeatDataset", range_of(0, 5, 1), -1)), pool);
+  expect_cancelled(d);
+  expect_cancelled(d);
+  td_driver_release(d);
+  d = drive(op("PrefetchDataset", ONE_INT, with_function("MapDataset", "blocks", range_of(0, 5, 1)), number(3), NULL),
+            pool);
+  expect_cancelled(d);
+  td_driver_release(d);
+}
+
+/* Requests of one iterator are served in order; one that is cancelled while it waits takes nothing. */
+static void queued_requests(void **state) {
+  td_driver *d = drive(op("PrefetchDataset", ONE_INT,
+                          op("ConcatenateDataset", ONE_INT, range_of(0, 2, 1),
+                             with_function("MapDataset", "blocks", range_of(0, 1, 1)), NULL),
+                          number(1), NULL),
+                       pool);
+  asked a[4];
+  td_cancellation *c[4];
+  td_element *e;
+  for (int i = 0; i < 4; i++) {
+    c[i] = td_cancellation_create();
+    ask(d, &a[i], c[i]);
+  }
+  for (int i = 0; i < 2; i++) {
+    assert_null(answer(&a[i], &e));
+    assert_int_equal(*TD_DATA(e->values[0], int64_t), i);
+    td_element_free(e);
+  }
+  for (int i = 3; i >= 2; i--) {
+    td_cancellation_cancel(c[i]);
+    td_status s = answer(&a[i], &e);
+    assert_int_equal(td_status_code(s), TD_CANCELLED);
+    td_status_free(s);
+  }
+  for (int i = 0; i < 4; i++) td_cancellation_release(c[i]);
+  td_driver_release(d);
+}
+
+/* Iterators that go while others work for them. */
+static void ends_while_working(void **state) {
+  for (int i = 0; i < 50; i++) {
+    on_pool = i % 2;
+    td_driver *d =
+        drive(op("PrefetchDataset", ONE_INT, parallel_map("square", counted("RepeatDataset", range_of(0, 5, 1), -1), 3),
+                 number(4), NULL),
+              pool);
+    for (int k = 0; k < i % 7; k++) {
+      td_element *e;
+      assert_null(next(d, &e));
+      td_element_free(e);
+    }
+    td_driver_release(d);
+  }
+  on_pool = false;
+  atomic_store(&blocked_calls, 0);
+  td_driver *d = drive(parallel_map("blocks", range_of(0, 5, 1), 3), pool);
+  expect_cancelled(d);
+  while (atomic_load(&blocked_calls) < 3) usleep(100);
+  td_driver_release(d);
+  expect_all_released();
+}
+
+static void depth_is_bounded(void **state) {
+  td_tensor *d = range_of(0, 3, 1);
+  for (int i = 1; i < TD_DATASET_MAX_DEPTH; i++) d = counted("SkipDataset", d, 0);
+  td_tensor *in[] = {d, number(0)};
+  td_assert_run_fails(&(td_op_run){.op = "SkipDataset", .attrs = ONE_INT, .device = device, .in = in, .in_count = 2},
+                      TD_INVALID_ARGUMENT, "nested more than 1000 deep");
+  td_tensor_release(in[1]);
+  expect(d, "0 1 2");
+}
+
+/* ---- ops ---- */
+
+static void iterators(void **state) {
+  td_tensor *it = op("IteratorV2", "shared_name: 'it'; container: ''; " ONE_INT, NULL);
+  td_op_run get = {.op = "IteratorGetNext", .attrs = ONE_INT, .device = device, .in = &it, .in_count = 1};
+  td_assert_run_fails(&get, TD_FAILED_PRECONDITION, "GetNext() failed because the iterator has not been initialized.");
+  td_tensor *wrong = op("TensorDataset", "Toutput_types: [float]; output_shapes: [unknown]",
+                        td_test_tensor(TD_FLOAT, "[]", "1"), NULL),
+            *in[] = {wrong, it};
+  td_op_run make = {.op = "MakeIterator", .device = device, .in = in, .in_count = 2};
+  td_assert_run_fails(&make, TD_INVALID_ARGUMENT, "Data type mismatch at component 0: expected int64 but got float.");
+  td_tensor_release(wrong);
+  for (int round = 0; round < 2; round++) {
+    in[0] = range_of(round, 2, 1);
+    assert_null(td_op_test_run(&make));
+    td_tensor_release(in[0]);
+    for (int64_t i = round; i < 2; i++) {
+      assert_null(td_op_test_run(&get));
+      assert_int_equal(*TD_DATA(get.out[0], int64_t), i);
+      td_tensor_release(get.out[0]);
+      get.out[0] = NULL;
+    }
+    td_assert_run_fails(&get, TD_OUT_OF_RANGE, "End of sequence");
+  }
+  td_tensor *text = op("IteratorToStringHandle", NULL, td_tensor_retain(it), NULL);
+  td_tensor *again = op("IteratorFromStringHandleV2", ONE_INT, td_tensor_retain(text), NULL);
+  assert_string_equal(TD_DATA(again, td_resource_handle *)[0]->name, "it");
+  td_tensor_release(again);
+  td_assert_run_fails(&(td_op_run){.op = "IteratorFromStringHandleV2",
+                                   .attrs = "output_types: [int32]; output_shapes: [unknown]",
+                                   .device = device,
+                                   .in = &text,
+                                   .in_count = 1},
+                      TD_INVALID_ARGUMENT, "Data type mismatch");
+  td_tensor_release(text);
+  td_tensor *o = op("IteratorGetNextAsOptional", ONE_INT, td_tensor_retain(it), NULL);
+  td_tensor *has = op("OptionalHasValue", NULL, o, NULL);
+  assert_false(*TD_DATA(has, uint8_t));
+  td_tensor_release(has);
+  td_tensor_release(it);
+}
+
+static void optionals(void **state) {
+  td_tensor *o =
+      op("OptionalFromValue", "Toutput_types: [int64, float]", number(7), td_test_tensor(TD_FLOAT, "[2]", "1 2"), NULL);
+  td_strbuf bytes = {0};
+  td_tensor *copy;
+  assert_null(td_tensor_encode(o, &bytes));
+  assert_null(td_tensor_decode(td_strbuf_view(&bytes), &copy));
+  td_strbuf_deinit(&bytes);
+  td_tensor *in[] = {copy};
+  td_op_run get = {.op = "OptionalGetValue",
+                   .attrs = "output_types: [int64, float]; output_shapes: [unknown, [2]]",
+                   .device = device,
+                   .in = in,
+                   .in_count = 1};
+  assert_null(td_op_test_run(&get));
+  assert_int_equal(*TD_DATA(get.out[0], int64_t), 7);
+  td_assert_tensor(get.out[1], TD_FLOAT, "[2]", "1 2", 0);
+  td_tensor_release(get.out[0]);
+  td_tensor_release(get.out[1]);
+  td_tensor *zeros = op("ZerosLike", "T: variant", copy, NULL);
+  td_tensor *twice = op("AddN", "N: 2; T: variant", td_tensor_retain(o), o, NULL);
+  in[0] = twice;
+  get.out[0] = get.out[1] = NULL;
+  assert_null(td_op_test_run(&get));
+  assert_int_equal(*TD_DATA(get.out[0], int64_t), 14);
+  td_tensor_release(get.out[0]);
+  td_tensor_release(get.out[1]);
+  td_tensor_release(twice);
+  td_tensor_release(zeros);
+  in[0] = op("OptionalNone", NULL, NULL);
+  get.out[0] = get.out[1] = NULL;
+  td_assert_run_fails(&get, TD_INVALID_ARGUMENT, "The given optional does not have a value.");
+  td_tensor_release(in[0]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sources_and_choices),
+      cmocka_unit_test(batches),
+      cmocka_unit_test(functions_of_elements),
+      cmocka_unit_test(ahead),
+      cmocka_unit_test(windows_and_caches),
+      cmocka_unit_test(shuffling),
+      cmocka_unit_test(cancellation),
+      cmocka_unit_test(queued_requests),
+      cmocka_unit_test(ends_while_working),
+      cmocka_unit_test(depth_is_bounded),
+      cmocka_unit_test(iterators),
+      cmocka_unit_test(optionals),
+  };
+  return cmocka_run_group_tests(tests, setup, teardown);
+}
