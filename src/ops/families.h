@@ -26,12 +26,16 @@
   X(csv)               \
   X(data_batch)        \
   X(data_cache)        \
+  X(data_choose)       \
   X(data_consume)      \
+  X(data_csv)          \
   X(data_files)        \
   X(data_generator)    \
+  X(data_group)        \
   X(data_map)          \
   X(data_nested)       \
   X(data_prefetch)     \
+  X(data_rebatch)      \
   X(data_select)       \
   X(data_shuffle)      \
   X(data_sources)      \

@@ -51,8 +51,8 @@ static td_status read_tf_record(const files *d, td_input *in, td_strbuf *record,
 }
 
 /* At the end of a file whose body is not a whole number of records. */
-static td_status excess(const files *d, const td_input *in) {
-  uint64_t body = td_input_tell(in) - (uint64_t)d->header - (uint64_t)d->footer;
+static td_status excess(const files *d, const td_input *in, uint64_t size) {
+  uint64_t body = size - (uint64_t)d->header - (uint64_t)d->footer;
   return td_invalid_argument(
       "Excluding the header (%lld bytes) and footer (%lld bytes), input file \"%s\" has body length %llu bytes, which "
       "is "
@@ -60,17 +60,29 @@ static td_status excess(const files *d, const td_input *in) {
       (long long)d->header, (long long)d->footer, td_input_path(in), (unsigned long long)body, (long long)d->record);
 }
 
+/* A plain file is refused as a whole before anything is read from it; of an inflated one the end shows. */
+static td_status check_size(const files *d, td_input *in) {
+  if (d->compression != TD_COMPRESSION_NONE) return TD_STATUS_OK;
+  td_file f = {0};
+  td_status s = td_file_open(&f, td_input_path(in));
+  uint64_t size = f.size, around = (uint64_t)d->header + (uint64_t)d->footer;
+  td_file_deinit(&f);
+  if (s) return s;
+  return size >= around && (size - around) % (uint64_t)d->record == 0 ? TD_STATUS_OK : excess(d, in, size);
+}
+
 /* A record is one if a footer's worth of bytes follows; what is read ahead of that is read again. */
 static td_status read_fixed(const files *d, td_input *in, td_strbuf *record, bool *end) {
   uint64_t got, begin = td_input_tell(in), whole = (uint64_t)d->record + (uint64_t)d->footer;
-  if (!begin && d->header) {
+  if (!begin) {
+    TD_TRY(check_size(d, in));
     begin = (uint64_t)d->header;
     TD_TRY(td_input_seek(in, begin));
   }
   record->size = 0;
   TD_TRY(td_input_append(in, whole, record, &got));
   *end = got < whole;
-  if (*end) return got == (uint64_t)d->footer || !got ? TD_STATUS_OK : excess(d, in);
+  if (*end) return got == (uint64_t)d->footer || !got ? TD_STATUS_OK : excess(d, in, td_input_tell(in));
   record->size = (size_t)d->record;
   return td_input_seek(in, begin + (uint64_t)d->record);
 }

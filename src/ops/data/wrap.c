@@ -52,6 +52,7 @@ static const td_op_spec ops[] = {
      TD_DATASET_TYPES "; optimization_configs: list(string) = []", 0},
     {"OptionsDataset", IN, OUT, "serialized_options: string; " TD_DATASET_TYPES TD_DATASET_META, 0},
     THREADS("PrivateThreadPoolDataset"),
+    {"RewriteDataset", IN "; rewrite_name: string", OUT, TD_DATASET_TYPES, 0},
     {"UnwrapDatasetVariant", "input_handle: variant", "output_handle: variant", NULL, 0},
     {"WrapDatasetVariant", "input_handle: variant", "output_handle: variant", NULL, 0},
 };
@@ -77,6 +78,7 @@ static const td_kernel_def kernels[] = {
     SAME("OptimizeDatasetV2"),
     SAME("OptionsDataset"),
     SAME("PrivateThreadPoolDataset"),
+    SAME("RewriteDataset"),
     SAME("UnwrapDatasetVariant"),
     SAME("WrapDatasetVariant"),
 };
