@@ -42,6 +42,18 @@ def check_elements(target):
         assert repr(got) == repr(want), "%s: %r, not %r" % (name, got, want)
 
 
+def check_one_iterator(target):
+    """Whatever is fetched beside it, and though the graph grows, it is one iterator."""
+    with tf.Graph().as_default(), tf.device("/job:worker/task:0"):
+        iterator = tf.data.make_one_shot_iterator(Dataset.range(5))
+        get_next = iterator.get_next()
+        with tf.Session(target) as session:
+            assert session.run(get_next) == 0
+            assert session.run([get_next, get_next + 10]) == [1, 11]
+            assert session.run(iterator.get_next()) == 2
+            assert session.run([get_next, tf.constant(7)]) == [3, 7]
+
+
 def check_training(target):
     random = np.random.RandomState(3)
     features = random.normal(size=(64, 3)).astype(np.float32)
@@ -72,6 +84,7 @@ def main():
     if tensorflow.__version__.startswith("2"):
         tf.disable_v2_behavior()
     check_elements(sys.argv[1])
+    check_one_iterator(sys.argv[1])
     check_training(sys.argv[1])
     print("data ok")
 

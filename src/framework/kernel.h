@@ -28,6 +28,7 @@ typedef enum td_cost {
 enum {
   TD_KERNEL_DEAD_AWARE = 1, /* runs though its inputs are dead (Send, Recv); sees ctx->is_dead */
   TD_KERNEL_TAKES_REF = 16, /* a value input fed by a ref edge may arrive as the (initialised) variable: ctx->is_ref */
+  TD_KERNEL_KEPT = 32,      /* kept by the session though it names functions, whose runtime it retains */
   /* What the executor may do itself instead of calling compute(): */
   TD_KERNEL_FORWARDS = 2, /* all it does is hand input 0 on as output 0 (one input, one output) */
   TD_KERNEL_NOTHING = 4,  /* no outputs, no data inputs, nothing to do */

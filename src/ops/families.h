@@ -54,6 +54,7 @@
   X(logging)           \
   X(lookup)            \
   X(lrn)               \
+  X(map_defun)         \
   X(map_stage)         \
   X(matmul)            \
   X(max_pool)          \

@@ -106,12 +106,15 @@ static bool has_function_attr(const td_node *n) {
   return false;
 }
 
-/* Per-session kernels: those with state, but not calls, whose functions belong to one graph, and not what only
- * moves values. */
+/* Per-session kernels: those with state, but not calls, whose functions belong to one graph (unless they say that
+ * they retain those), and not what only moves values. */
 static bool is_kept(const td_node *n) {
   if (!(n->op->flags & TD_OP_STATEFUL)) return false;
   if (n->kind == TD_NODE_SEND || n->kind == TD_NODE_RECV) return false;
-  return !has_function_attr(n) && !(n->def.op.size && n->def.op.data[0] == '_');
+  if (n->def.op.size && n->def.op.data[0] == '_') return false;
+  if (!has_function_attr(n)) return true;
+  const td_kernel_def *k = td_kernel_find(&n->def, TD_STR("CPU"));
+  return k && (k->flags & TD_KERNEL_KEPT);
 }
 
 /* A node whose op is a function of the library runs as a call of it. */

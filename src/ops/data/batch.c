@@ -228,9 +228,10 @@ static td_status compute_batch(td_kernel_ctx *ctx) {
   batched *d;
   int64_t size;
   bool drops = false;
+  int last = ctx->kernel->input_count - 1; /* ParallelBatch has a number of calls before it */
   TD_TRY(td_in_dataset(ctx, 0, &input));
   TD_TRY(in_size(ctx, 1, "Batch size must be greater than zero.", &size));
-  if (ctx->kernel->input_count > 2) TD_TRY(td_in_bool(ctx, 2, "drop_remainder", &drops));
+  if (last > 1) TD_TRY(td_in_bool(ctx, last, "drop_remainder", &drops));
   TD_TRY(make(ctx, &batch_ops, input, size, drops, &d));
   return td_out_dataset(ctx, TD_STATUS_OK, &d->base);
 }
@@ -333,6 +334,9 @@ static const td_op_spec ops[] = {
     {"PaddedBatchDataset", PADDED_IN, "handle: variant", PADDED_ATTRS, 0},
     {"PaddedBatchDatasetV2", PADDED_IN "; drop_remainder: bool", "handle: variant",
      "parallel_copy: bool = false; " PADDED_ATTRS, 0},
+    {"ParallelBatchDataset",
+     "input_dataset: variant; batch_size: int64; num_parallel_calls: int64; drop_remainder: bool", "handle: variant",
+     "parallel_copy: bool = false; " TD_DATASET_TYPES "; deterministic: string = 'default'" TD_DATASET_META, 0},
 };
 
 #define FUSED(name)                                                                                \
@@ -348,6 +352,7 @@ static const td_kernel_def kernels[] = {
     FUSED("MapAndBatchDataset"),
     TD_DATASET_KERNEL("PaddedBatchDataset", create_padded, compute_padded),
     TD_DATASET_KERNEL("PaddedBatchDatasetV2", create_padded, compute_padded),
+    TD_DATASET_KERNEL("ParallelBatchDataset", td_dataset_kernel_create, compute_batch),
 };
 
 TD_FAMILY(data_batch, ops, kernels);

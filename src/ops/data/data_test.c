@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -113,11 +114,16 @@ static void blocks(fake_call *c) {
 static td_tensor *range_of(int64_t start, int64_t stop, int64_t step);
 static void count_up(fake_call *c) { end_call(c, NULL, range_of(0, argument(c, 0), 1)); }
 
+static void parity(fake_call *c) { end_call(c, NULL, number(argument(c, 0) % 2)); }
+static void two(fake_call *c) { end_call(c, NULL, number(2)); }
+static void second(fake_call *c) { end_call(c, NULL, td_tensor_retain(c->call->args[1])); }
+
 static const struct {
   const char *name;
   void (*body)(fake_call *c);
 } functions[] = {{"square", square}, {"is_even", is_even}, {"never", never},       {"fails_on_odd", fails_on_odd},
-                 {"blocks", blocks}, {"sum", sum},         {"count_up", count_up}, {"stops_at_3", stops_at_3}};
+                 {"blocks", blocks}, {"sum", sum},         {"count_up", count_up}, {"stops_at_3", stops_at_3},
+                 {"parity", parity}, {"two", two},         {"second", second}};
 
 static bool on_pool; /* calls end on the pool, not inside run() */
 static atomic_int runtime_refs;
@@ -164,7 +170,7 @@ static td_function_runtime *runtime(void) {
 
 /* Runs an op on inputs, which it releases (NULL ends them); its first output. */
 static td_tensor *op(const char *name, const char *attrs, td_tensor *first, ...) {
-  td_tensor *in[8];
+  td_tensor *in[16];
   int n = 0;
   va_list args;
   va_start(args, first);
@@ -412,6 +418,55 @@ static void shuffling(void **state) {
   td_driver_release(d);
 }
 
+static void groups(void **state) {
+  expect(op("GroupByWindowDataset",
+            "key_func: 'parity'; window_size_func: 'two'; reduce_func: 'second'; Tkey_func_other_arguments: []; "
+            "Treduce_func_other_arguments: []; Twindow_size_func_other_arguments: []; " ONE_INT,
+            range_of(0, 5, 1), NULL),
+         "0 2 1 3 4");
+  expect(op("GroupByReducerDataset",
+            "key_func: 'parity'; init_func: 'two'; reduce_func: 'sum'; finalize_func: 'square'; "
+            "Tkey_func_other_arguments: []; Tinit_func_other_arguments: []; Treduce_func_other_arguments: []; "
+            "Tfinalize_func_other_arguments: []; " ONE_INT,
+            range_of(0, 5, 1), NULL),
+         "64 36");
+  expect(op("DirectedInterleaveDataset", "N: 2; " ONE_INT,
+            op("TensorSliceDataset", "Toutput_types: [int64]; output_shapes: [unknown]",
+               td_test_tensor(TD_INT64, "[4]", "0 1 1 0"), NULL),
+            range_of(0, 9, 1), range_of(5, 6, 1), NULL),
+         "0 5 1");
+  expect(
+      op("RebatchDataset", ONE_INT, op("BatchDataset", ONE_INT, range_of(0, 5, 1), number(5), NULL), number(2), NULL),
+      "0 1 2 3 4");
+  td_tensor *rows =
+      op("MapDefun", "f: 'square'; Targuments: [int64]; Tcaptured: []; output_types: [int64]; output_shapes: [unknown]",
+         td_test_tensor(TD_INT64, "[3]", "1 2 3"), NULL);
+  td_assert_tensor(rows, TD_INT64, "[3]", "1 4 9", 0);
+  td_tensor_release(rows);
+}
+
+static td_tensor *text_tensor(const char *value) {
+  td_tensor *t = empty_string();
+  assert_null(td_string_set(TD_DATA(t, td_string), td_str_of(value)));
+  return t;
+}
+
+static void records_of_files(void **state) {
+  char path[] = "/tmp/data_test_XXXXXX";
+  int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  static const char content[] = "a,b\n1,2\n,\"4\"\r\n5,x\n7";
+  assert_int_equal(write(fd, content, sizeof content - 1), sizeof content - 1);
+  close(fd);
+  expect(op("CSVDataset", "output_types: [int64, int64]; output_shapes: [unknown, unknown]", text_tensor(path),
+            empty_string(), number(64), boolean(true), text_tensor(","), boolean(true), empty_string(),
+            td_test_tensor(TD_INT64, "[0]", ""), number(9), number(8), NULL),
+         "1/2 9/4 !Field 1 in record is not a valid int64: x !Expect 2 fields but have 1 in record");
+  unlink(path);
+  expect(op("TextLineDataset", "", text_tensor("/nowhere/at/all"), empty_string(), number(0), NULL),
+         "!/nowhere/at/all; No such file or directory");
+}
+
 /* ---- cancellation and ends ---- */
 
 static void *cancel_soon(void *arg) {
@@ -603,6 +658,8 @@ int main(void) {
       cmocka_unit_test(ahead),
       cmocka_unit_test(windows_and_caches),
       cmocka_unit_test(shuffling),
+      cmocka_unit_test(groups),
+      cmocka_unit_test(records_of_files),
       cmocka_unit_test(cancellation),
       cmocka_unit_test(queued_requests),
       cmocka_unit_test(ends_while_working),

@@ -28,6 +28,7 @@ struct td_driver {
   /* of whoever runs it */
   td_iterator *at;
   td_data_call *calling;
+  bool has_hopped; /* for costly work that has not begun yet */
   td_work work;
 };
 
@@ -246,6 +247,7 @@ static void run(td_driver *d) {
         if (!park(d)) return;
         break;
       case TD_NEXT_HOP:
+        d->has_hopped = true;
         submit(d);
         return;
     }
@@ -321,6 +323,11 @@ td_next td_iterator_call(td_iterator *it, td_data_call *call, const td_captured 
 }
 
 td_next td_iterator_costs(const td_iterator *it, size_t bytes) {
-  td_pool *pool = it->driver->pool;
+  td_driver *d = it->driver;
+  td_pool *pool = d->pool;
+  if (d->has_hopped) { /* a pool that has stopped runs what it is given on the giver's thread */
+    d->has_hopped = false;
+    return TD_NEXT_READY;
+  }
   return pool && bytes > COSTLY_BYTES && td_pool_current() != pool ? TD_NEXT_HOP : TD_NEXT_READY;
 }

@@ -1,6 +1,7 @@
 /* Datasets of what stands in files: TextLine, FixedLengthRecord, TFRecord. Reading blocks, so it happens on the pool:
  * an iterator hops there before it touches a file. */
 #include "base/mem.h"
+#include "checkpoint/file_match.h"
 #include "checkpoint/record.h"
 #include "ops/data/dataset.h"
 #include "ops/data/iterator.h"
@@ -213,6 +214,46 @@ static td_status compute_fixed(td_kernel_ctx *ctx) {
   return td_out_dataset(ctx, s, &f->base);
 }
 
+/* ---- MatchingFiles: the names themselves, sorted ---- */
+
+typedef struct matching_iterator {
+  td_iterator base;
+  td_names names;
+  size_t next;
+  bool is_read;
+} matching_iterator;
+
+static void matching_stop(td_iterator *it) { td_names_deinit(&((matching_iterator *)it)->names); }
+
+static td_next matching_advance(td_iterator *it) {
+  matching_iterator *m = (matching_iterator *)it;
+  const files *d = (const files *)it->dataset;
+  td_element *e;
+  td_status s = TD_STATUS_OK;
+  if (!m->is_read) {
+    if (td_iterator_costs(it, SIZE_MAX) == TD_NEXT_HOP) return TD_NEXT_HOP;
+    m->is_read = true;
+    for (int64_t i = 0; i < d->count && !s; i++) s = td_file_match(td_str_n(d->names[i], d->name_sizes[i]), &m->names);
+    td_names_sort(&m->names);
+    if (s) return td_iterator_fail(it, s);
+  }
+  if (m->next >= m->names.count) return td_iterator_give(it, NULL);
+  s = make_element(td_str_of(m->names.items[m->next++]), &e);
+  return s ? td_iterator_fail(it, s) : td_iterator_give(it, e);
+}
+
+static const td_dataset_ops matching_ops = {.name = "MatchingFiles",
+                                            .iterator_size = sizeof(matching_iterator),
+                                            .advance = matching_advance,
+                                            .stop = matching_stop,
+                                            .destroy = files_destroy};
+
+static td_status compute_matching(td_kernel_ctx *ctx) {
+  files *f;
+  TD_TRY(make(ctx, &matching_ops, NULL, &f));
+  return td_out_dataset(ctx, TD_STATUS_OK, &f->base);
+}
+
 #define FIXED_IN "filenames: string; header_bytes: int64; record_bytes: int64; footer_bytes: int64; buffer_size: int64"
 #define PLAIN_IN "filenames: string; compression_type: string; buffer_size: int64"
 #define META     "metadata: string = ''"
@@ -220,6 +261,8 @@ static td_status compute_fixed(td_kernel_ctx *ctx) {
 static const td_op_spec ops[] = {
     {"FixedLengthRecordDataset", FIXED_IN, "handle: variant", META, TD_OP_STATEFUL},
     {"FixedLengthRecordDatasetV2", FIXED_IN "; compression_type: string", "handle: variant", META, TD_OP_STATEFUL},
+    {"ExperimentalMatchingFilesDataset", "patterns: string", "handle: variant", NULL, TD_OP_STATEFUL},
+    {"MatchingFilesDataset", "patterns: string", "handle: variant", NULL, TD_OP_STATEFUL},
     {"TFRecordDataset", PLAIN_IN, "handle: variant", META, TD_OP_STATEFUL},
     {"TextLineDataset", PLAIN_IN, "handle: variant", META, TD_OP_STATEFUL},
 };
@@ -228,10 +271,9 @@ static const td_op_spec ops[] = {
   { .op = name, .cost = TD_COST_CHEAP, .compute = fn }
 
 static const td_kernel_def kernels[] = {
-    PLAIN("FixedLengthRecordDataset", compute_fixed),
-    PLAIN("FixedLengthRecordDatasetV2", compute_fixed),
-    PLAIN("TFRecordDataset", compute_records),
-    PLAIN("TextLineDataset", compute_lines),
+    PLAIN("FixedLengthRecordDataset", compute_fixed), PLAIN("FixedLengthRecordDatasetV2", compute_fixed),
+    PLAIN("MatchingFilesDataset", compute_matching),  PLAIN("ExperimentalMatchingFilesDataset", compute_matching),
+    PLAIN("TFRecordDataset", compute_records),        PLAIN("TextLineDataset", compute_lines),
 };
 
 TD_FAMILY(data_files, ops, kernels);

@@ -62,17 +62,13 @@ static td_next map_advance(td_iterator *it) {
   return s ? td_iterator_call_failed(it, s, d->preserves_cardinality) : td_iterator_give(it, e);
 }
 
-static int64_t map_cardinality(const td_dataset *d) {
-  return ((const mapped *)d)->preserves_cardinality ? td_dataset_input_cardinality(d) : TD_CARDINALITY_UNKNOWN;
-}
-
 static const td_dataset_ops map_ops = {.name = "Map",
                                        .iterator_size = sizeof(map_iterator),
                                        .start = map_start,
                                        .advance = map_advance,
                                        .stop = map_stop,
                                        .destroy = mapped_destroy,
-                                       .cardinality = map_cardinality};
+                                       .cardinality = td_dataset_input_cardinality};
 
 /* ---- Filter, TakeWhile ---- */
 
@@ -215,13 +211,17 @@ static td_next scan_advance(td_iterator *it) {
   return scan_end(it);
 }
 
+static int64_t scan_cardinality(const td_dataset *d) {
+  return ((const mapped *)d)->preserves_cardinality ? td_dataset_input_cardinality(d) : TD_CARDINALITY_UNKNOWN;
+}
+
 static const td_dataset_ops scan_ops = {.name = "Scan",
                                         .iterator_size = sizeof(map_iterator),
                                         .start = map_start,
                                         .advance = scan_advance,
                                         .stop = map_stop,
                                         .destroy = mapped_destroy,
-                                        .cardinality = map_cardinality};
+                                        .cardinality = scan_cardinality};
 
 /* ---- kernels ---- */
 
@@ -298,6 +298,10 @@ static const td_op_spec ops[] = {
     {"ExperimentalTakeWhileDataset", MAP_INPUTS, "handle: variant", PREDICATE_ATTRS, 0},
     {"FilterDataset", MAP_INPUTS, "handle: variant", PREDICATE_ATTRS, 0},
     {"MapDataset", MAP_INPUTS, "handle: variant", MAP_ATTRS, 0},
+    {"ParallelFilterDataset", MAP_INPUTS "; num_parallel_calls: int64", "handle: variant",
+     "predicate: func; deterministic: string = 'default'; Targuments: list(type) >= 0; " TD_DATASET_TYPES
+         TD_DATASET_META,
+     0},
     {"ScanDataset", SCAN_INPUTS, "handle: variant", SCAN_ATTRS, 0},
     {"TakeWhileDataset", MAP_INPUTS, "handle: variant", PREDICATE_ATTRS, 0},
 };
@@ -314,6 +318,7 @@ static const td_kernel_def kernels[] = {
     TD_DATASET_KERNEL("ExperimentalTakeWhileDataset", td_dataset_kernel_create_predicate, compute_take_while),
     TD_DATASET_KERNEL("FilterDataset", td_dataset_kernel_create_predicate, compute_filter),
     MAP_KERNEL("MapDataset", create_map, compute_map),
+    TD_DATASET_KERNEL("ParallelFilterDataset", td_dataset_kernel_create_predicate, compute_filter),
     MAP_KERNEL("ScanDataset", create_scan, compute_scan),
     TD_DATASET_KERNEL("TakeWhileDataset", td_dataset_kernel_create_predicate, compute_take_while),
 };

@@ -16,11 +16,18 @@ typedef struct nested {
   int64_t ahead;        /* elements fetched ahead from each open dataset; 0: none */
 } nested;
 
+/* A place in the cycle: an open dataset, or, where a cycle is opened ahead, what went wrong there, to be told in turn.
+ */
+typedef struct place {
+  td_iterator *it;
+  td_status error;
+} place;
+
 typedef struct nested_iterator {
   td_iterator base;
   td_iterator *input;
   td_data_call call;
-  td_iterator **open; /* by place in the cycle; NULL: none there */
+  place *open;
   int64_t allocated, seen, open_count;
   int64_t at, given; /* place in the cycle, elements of this turn */
   bool input_ended, is_filled;
@@ -36,7 +43,10 @@ static td_status nested_start(td_iterator *it) {
 
 static void nested_stop(td_iterator *it) {
   nested_iterator *n = (nested_iterator *)it;
-  for (int64_t i = 0; i < n->seen; i++) td_iterator_destroy(n->open[i]);
+  for (int64_t i = 0; i < n->seen; i++) {
+    td_iterator_destroy(n->open[i].it);
+    td_status_free(n->open[i].error);
+  }
   td_free(n->open);
   td_iterator_destroy(n->input);
   td_data_call_deinit(&n->call);
@@ -50,29 +60,56 @@ static void next_place(td_iterator *it) {
   n->at = n->at + 1 >= cycle ? 0 : n->at + 1;
 }
 
+/* The present place, which may be a new one. */
+static td_status use_place(nested_iterator *n, place **out) {
+  if (n->at >= MAX_OPEN) return td_resource_exhausted("More than %d datasets of a cycle are open", MAX_OPEN);
+  while (n->seen <= n->at) {
+    TD_GROW(n->open, n->seen, n->allocated);
+    n->open[n->seen++] = (place){0};
+  }
+  *out = &n->open[n->at];
+  return TD_STATUS_OK;
+}
+
 /* The dataset that the function returned, opened at the present place. */
 static td_status open_result(td_iterator *it, const td_element *e) {
   nested_iterator *n = (nested_iterator *)it;
   const nested *d = (const nested *)it->dataset;
   td_dataset *made, *source;
+  place *at;
+  TD_TRY(use_place(n, &at));
   if (e->count != 1 || e->values[0]->dtype != TD_VARIANT || e->values[0]->rank)
     return td_invalid_argument("Function must return a single scalar of dtype DT_VARIANT.");
   TD_TRY(td_dataset_of(e->values[0], &made));
   TD_TRY(td_data_spec_check(&d->base.spec, &made->spec));
-  if (n->at >= MAX_OPEN) return td_resource_exhausted("More than %d datasets of a cycle are open", MAX_OPEN);
-  while (n->seen <= n->at) {
-    TD_GROW(n->open, n->seen, n->allocated);
-    n->open[n->seen++] = NULL;
-  }
   if (d->ahead)
     TD_TRY(td_prefetch_create(made, d->ahead, &source));
   else
     source = td_dataset_retain(made);
-  td_status s = td_iterator_create(source, it, it->driver, &n->open[n->at]);
+  td_status s = td_iterator_create(source, it, it->driver, &at->it);
   td_dataset_release(source);
   if (s) return s;
   n->open_count++;
-  if (d->ahead) td_ahead_begin(td_prefetch_ahead(n->open[n->at]));
+  if (d->ahead) td_ahead_begin(td_prefetch_ahead(at->it));
+  return TD_STATUS_OK;
+}
+
+/* While the first cycle is being opened: goes on to the next place, leaving an error here for its turn. */
+static td_status fill_next(td_iterator *it, td_status s) {
+  nested_iterator *n = (nested_iterator *)it;
+  place *at;
+  if (n->is_filled) return s;
+  if (s) {
+    td_status full = use_place(n, &at);
+    if (full) {
+      td_status_free(s);
+      return full;
+    }
+    at->error = s;
+    n->open_count++;
+  }
+  n->is_filled = n->at + 1 >= ((nested *)it->dataset)->cycle;
+  n->at = n->is_filled ? 0 : n->at + 1;
   return TD_STATUS_OK;
 }
 
@@ -82,17 +119,13 @@ static td_status called(td_iterator *it) {
   td_element *e = td_data_call_take(&n->call, &s);
   if (!s) s = open_result(it, e);
   td_element_free(e);
-  if (n->is_filled) return s;
-  /* opening the first cycle: place by place */
-  if (n->at + 1 >= ((nested *)it->dataset)->cycle) n->is_filled = true;
-  n->at = n->is_filled ? 0 : n->at + 1;
-  return s;
+  return fill_next(it, s);
 }
 
 /* A result to give now: true. */
 static bool element_pulled(td_iterator *it) {
   nested_iterator *n = (nested_iterator *)it;
-  td_iterator *from = n->open[n->at];
+  td_iterator *from = n->open[n->at].it;
   if (!td_iterator_ended(from) || from->status) {
     bool is_element = !from->status;
     td_iterator_pass(it, from);
@@ -101,7 +134,7 @@ static bool element_pulled(td_iterator *it) {
     return true;
   }
   td_iterator_destroy(from);
-  n->open[n->at] = NULL;
+  n->open[n->at].it = NULL;
   n->open_count--;
   if (((nested *)it->dataset)->cycle > 1) next_place(it);
   return false;
@@ -114,9 +147,16 @@ static td_next nested_advance(td_iterator *it) {
   for (;;) {
     switch (n->phase) {
       case CHOOSE:
-        if (n->is_filled && n->at < n->seen && n->open[n->at]) {
+        if (n->is_filled && n->at < n->seen && n->open[n->at].error) {
+          s = n->open[n->at].error;
+          n->open[n->at].error = NULL;
+          n->open_count--;
+          next_place(it);
+          return td_iterator_call_failed(it, s, false);
+        }
+        if (n->is_filled && n->at < n->seen && n->open[n->at].it) {
           n->phase = PULLED_ELEMENT;
-          return td_iterator_pull(it, n->open[n->at]);
+          return td_iterator_pull(it, n->open[n->at].it);
         }
         if (!n->input_ended) {
           n->phase = PULLED_INPUT;
@@ -127,7 +167,13 @@ static td_next nested_advance(td_iterator *it) {
         break;
       case PULLED_INPUT:
         n->phase = CHOOSE;
-        if (n->input->status) return td_iterator_pass(it, n->input);
+        if (n->input->status) {
+          s = n->input->status;
+          n->input->status = NULL;
+          s = fill_next(it, s);
+          if (s) return td_iterator_fail(it, s);
+          break;
+        }
         if (td_iterator_ended(n->input)) {
           n->input_ended = true;
           if (!n->is_filled) {

@@ -9,8 +9,8 @@ typedef struct waiting {
 } waiting;
 
 typedef struct one_shot {
-  td_iterator_place place; /* its lock guards the rest */
-  td_function_runtime *runtime;
+  td_iterator_place place;      /* its lock guards the rest */
+  td_function_runtime *runtime; /* retained: the kernel lives on when the graph that it came with has gone */
   td_function_handle factory;
   enum { NEW, RUNNING, READY, FAILED } state;
   td_status error;  /* what went wrong stays so */
@@ -23,6 +23,7 @@ static td_status create(td_kernel_builder *b, void *state) {
   TD_TRY(td_iterator_place_init(b, &o->place));
   if (!b->functions) return td_internal("No function library is provided.");
   o->runtime = b->functions;
+  o->runtime->ops->retain(o->runtime);
   TD_TRY(td_attr_func(b->node, "dataset_factory", &function));
   return o->runtime->ops->instantiate(o->runtime, function, b->device, &o->factory);
 }
@@ -30,6 +31,7 @@ static td_status create(td_kernel_builder *b, void *state) {
 static void destroy(void *state) {
   one_shot *o = state;
   td_status_free(o->error);
+  if (o->runtime) o->runtime->ops->release(o->runtime);
   td_iterator_place_deinit(&o->place);
 }
 
@@ -109,6 +111,7 @@ static const td_op_spec ops[] = {
 static const td_kernel_def kernels[] = {
     {.op = "OneShotIterator",
      .cost = TD_COST_CHEAP,
+     .flags = TD_KERNEL_KEPT,
      .state_size = sizeof(one_shot),
      .create = create,
      .destroy = destroy,

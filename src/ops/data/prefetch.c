@@ -46,15 +46,10 @@ static td_next working_advance(td_iterator *it) {
   return d->f.runtime ? td_iterator_call_failed(it, s, d->preserves_cardinality) : td_iterator_fail(it, s);
 }
 
-static int64_t working_cardinality(const td_dataset *base) {
-  const working *d = (const working *)base;
-  return !d->f.runtime || d->preserves_cardinality ? td_dataset_input_cardinality(base) : TD_CARDINALITY_UNKNOWN;
-}
-
 #define WORKING(label)                                                                                            \
   {                                                                                                               \
     .name = label, .iterator_size = sizeof(working_iterator), .start = working_start, .advance = working_advance, \
-    .stop = working_stop, .destroy = working_destroy, .cardinality = working_cardinality                          \
+    .stop = working_stop, .destroy = working_destroy, .cardinality = td_dataset_input_cardinality                 \
   }
 static const td_dataset_ops prefetch_ops = WORKING("Prefetch"), parallel_map_ops = WORKING("ParallelMap");
 
