@@ -19,13 +19,9 @@ static td_tensor *fallback(const char *type) {
 
 /* Elements of all outputs are read: what was never written shows under MemorySanitizer or valgrind. */
 static void check(td_op_run *run) {
-  static volatile int sink;
   for (int i = 0; i < run->out_count; i++) {
-    td_tensor *t = run->out[i];
-    char *summary = td_tensor_summarize(t, 100000);
-    sink += summary[0];
-    td_free(summary);
-    td_tensor_release(t);
+    td_free(td_tensor_summarize(run->out[i], 100000));
+    td_tensor_release(run->out[i]);
   }
 }
 
