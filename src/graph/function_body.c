@@ -124,8 +124,10 @@ static td_status make_def(builder *b, const Pb__NodeDef *from, const td_op_def *
   def->attrs = td_arena_array(&b->g->arena, td_attr, from->n_attr);
   for (size_t i = 0; i < from->n_attr; i++) {
     if (!from->attr[i]->value) return td_invalid_argument("Attribute %s has no value", from->attr[i]->key);
+    td_str name = td_str_of(from->attr[i]->key);
+    if (!td_op_attr(op, name) && !td_str_starts(name, TD_STR("_"))) continue; /* of a newer op; peers refuse it */
     td_attr *attr = &def->attrs[def->attr_count++];
-    attr->name = td_str_of(from->attr[i]->key);
+    attr->name = name;
     TD_TRY(substitute(b, from->attr[i]->value, 0, &attr->value));
   }
   td_node_add_defaults(def, op, &b->g->arena);
