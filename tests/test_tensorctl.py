@@ -1,4 +1,4 @@
-"""tensorctl status and launch."""
+"""tensorctl status, launch and bench."""
 import json
 import os
 import signal
@@ -15,12 +15,13 @@ def ctl(*args, timeout=120, **kwargs):
 
 
 def test_help():
-    for args in (["--help"], ["status", "--help"], ["launch", "--help"]):
+    for args in (["--help"], ["status", "--help"], ["launch", "--help"], ["bench", "--help"]):
         r = ctl(*args)
         assert r.returncode == 0 and r.stdout.startswith("Usage: tensorctl") and not r.stderr
     assert ctl("--version").stdout.startswith("tensorctl ")
     for args in ([], ["nonsense"], ["status"], ["launch", "--", "true"], ["launch", "--ps", "1"], ["launch", "--ps=x", "--", "true"],
-                 ["status", "--timeout=0", "127.0.0.1:1"]):
+                 ["status", "--timeout=0", "127.0.0.1:1"], ["bench"], ["bench", "--nodes=0", "127.0.0.1:1"],
+                 ["bench", "--graph=ring", "127.0.0.1:1"]):
         r = ctl(*args)
         assert r.returncode == 2 and r.stderr, args
 
@@ -52,6 +53,24 @@ def test_status_of_a_tensorflow_server(make_cluster):
     c = make_cluster({"worker": 1}, kinds={"worker": "tf"})
     r = ctl("status", c.target("worker"))
     assert r.returncode == 0 and "/job:worker/replica:0/task:0" in r.stdout and "CPU:0" in r.stdout
+
+
+@pytest.mark.parametrize("kind", ["tensord", "tf"])
+def test_bench(make_cluster, kind):
+    c = make_cluster({"ps": 1, "worker": 1}, kinds={"ps": kind, "worker": kind})
+    for graph in ("fan", "chain"):
+        r = ctl("bench", c.target("worker"), "--clients=3", "--nodes=5", "--seconds=0.3", "--graph=" + graph, "--json")
+        assert r.returncode == 0, r.stderr
+        found = json.loads(r.stdout)
+        assert found["steps"] >= 3 and found["tasks"] == 2 and 0 < found["p50_ms"] <= found["p99_ms"] <= found["max_ms"]
+    r = ctl("bench", c.target("worker"), "--tasks=3")
+    assert r.returncode == 1 and "--tasks=3: the cluster has 2" in r.stderr
+
+
+def test_bench_of_nobody():
+    port, = free_ports(1)
+    r = ctl("bench", "grpc://127.0.0.1:%d" % port)
+    assert r.returncode == 1 and str(port) in r.stderr
 
 
 SHOW = "import os, json; print(json.dumps({k: os.environ[k] for k in ('TF_CONFIG', 'TENSORD_TARGETS', 'TENSORD_CLUSTER')}))"

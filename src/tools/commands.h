@@ -6,5 +6,6 @@ enum { TD_EXIT_OK = 0, TD_EXIT_FAILED = 1, TD_EXIT_USAGE = 2 };
 
 int td_status_command(int argc, char **argv);
 int td_launch_command(int argc, char **argv);
+int td_bench_command(int argc, char **argv);
 
 #endif /* TD_TOOLS_COMMANDS_H_ */

@@ -1,4 +1,4 @@
-/* tensorctl: looks at clusters and starts local ones. */
+/* tensorctl: looks at clusters, starts local ones and measures them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +11,7 @@ static const struct {
 } commands[] = {
     {"status", td_status_command},
     {"launch", td_launch_command},
+    {"bench", td_bench_command},
 };
 
 static void print_help(FILE *out) {
@@ -19,6 +20,7 @@ static void print_help(FILE *out) {
       "\n"
       "  status grpc://HOST:PORT   the tasks of a cluster: devices, versions, uptime, sessions, memory\n"
       "  launch ... -- COMMAND     runs a command beside a local cluster of its own\n"
+      "  bench grpc://HOST:PORT    steps as fast as a cluster takes them: rate and latencies\n"
       "  --version                 prints the version\n"
       "\n"
       "tensorctl COMMAND --help says more.\n",
