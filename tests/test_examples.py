@@ -82,3 +82,11 @@ def test_timeline(python, tmp_path):
 def test_tf_workers(python):
     out = launch(python, ["--ps=2", "--external_worker=2"], "tf_workers.py")
     assert len(re.findall(r"worker \d: loss 0\.0", out)) == 2, out
+
+
+def test_monitored(python, tmp_path):
+    logdir = str(tmp_path)
+    for end in (40, 60):  # the second run goes on from the first one's checkpoint
+        out = launch(python, ["--ps=1", "--worker=1"], "monitored.py", "--model=mlp", "--steps=%d" % end, "--logdir=" + logdir)
+        assert "last checkpoint: %s/model.ckpt-%d\n" % (logdir, end) in out, out
+    assert [f for f in os.listdir(logdir) if f.startswith("events.out.tfevents")]
