@@ -150,7 +150,7 @@ static td_status add_sparse(td_accumulator *a, td_kernel_ctx *ctx) {
     td_tensor_release(m.to_indices);
     td_tensor_release(m.to_counts);
   } else {
-    double row_ns = n ? 5 + 0.3 * (double)(m.to_values->count / n) : 0;
+    double row_ns = n ? 5 + 0.3 * (double)m.to_values->count / (double)n : 0;
     td_ctx_parallel_for(ctx, n, row_ns, merge_rows, &m);
     td_tensor_release(a->values);
     td_tensor_release(a->indices);
@@ -181,7 +181,7 @@ static td_status take_sparse(td_accumulator *a, td_kernel_ctx *ctx) {
   TD_TRY(td_out_alloc_dims(ctx, 2, 1, &rank, &shape));
   TD_DATA(shape, int64_t)[0] = a->shape.rank > 0 ? a->shape.dims[0] : -1;
   for (int i = 1; i < rank; i++) TD_DATA(shape, int64_t)[i] = a->values->dims[i];
-  if (a->is_mean && n) td_ctx_parallel_for(ctx, n, 5 + 0.3 * (double)(a->values->count / n), divide_rows, a);
+  if (a->is_mean && n) td_ctx_parallel_for(ctx, n, 5 + 0.3 * (double)a->values->count / (double)n, divide_rows, a);
   td_out_set(ctx, 0, a->indices);
   td_out_set(ctx, 1, a->values);
   td_tensor_release(a->counts);

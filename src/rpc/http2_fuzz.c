@@ -124,7 +124,7 @@ static void run_input(td_work *w) {
   memcpy(bytes + front, in->data + 1, in->size - 1);
   bool closed = false;
   memory_stream *m = td_new(memory_stream);
-  *m = (memory_stream){.base = {&MEMORY, -1},
+  *m = (memory_stream){.base = {.ops = &MEMORY, .fd = -1},
                        .data = bytes,
                        .size = front + in->size - 1,
                        .piece = (how & 15) == 15 ? SIZE_MAX : (size_t)1 << (how & 15),

@@ -125,7 +125,7 @@ static const struct {
                  {"blocks", blocks}, {"sum", sum},         {"count_up", count_up}, {"stops_at_3", stops_at_3},
                  {"parity", parity}, {"two", two},         {"second", second}};
 
-static bool on_pool; /* calls end on the pool, not inside run() */
+static _Atomic bool on_pool; /* calls end on the pool, not inside run() */
 static atomic_int runtime_refs;
 
 static td_status instantiate(td_function_runtime *r, const Pb__NameAttrList *function, td_device *d,
