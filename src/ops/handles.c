@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "framework/device.h"
 #include "framework/variable.h"
+#include "tensor/tensor_proto.h"
 
 static td_status string_handle(td_str first, td_str second, td_tensor **out) {
   int64_t two = 2;
@@ -96,6 +97,34 @@ td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool pe
   }
   td_free(first);
   td_free(second);
+  return s;
+}
+
+/* ---- handles as text ---- */
+
+td_status td_out_handle_text(td_kernel_ctx *ctx, int i, const td_resource_handle *h) {
+  td_tensor *out;
+  td_strbuf text = {0};
+  TD_TRY(td_out_alloc_dims(ctx, i, 0, NULL, &out));
+  td_resource_handle_encode(h, &text);
+  td_status s = td_string_set(TD_DATA(out, td_string), td_strbuf_view(&text));
+  td_strbuf_deinit(&text);
+  return s;
+}
+
+td_status td_in_handle_text(td_kernel_ctx *ctx, int i, td_tensor **out) {
+  td_resource_handle *h = NULL;
+  if (td_in(ctx, i)->rank) return td_invalid_argument("string_handle must be a scalar");
+  td_status s = td_resource_handle_decode(td_string_view(TD_DATA(td_in(ctx, i), td_string)), &h);
+  if (s || !h) {
+    td_status_free(s);
+    return td_invalid_argument("Could not parse string_handle as a valid ResourceHandle");
+  }
+  s = td_tensor_create_dims(TD_RESOURCE, 0, NULL, out);
+  if (s)
+    td_resource_handle_release(h);
+  else
+    TD_DATA(*out, td_resource_handle *)[0] = h;
   return s;
 }
 

@@ -29,6 +29,13 @@ td_status td_in_handle_at(td_kernel_ctx *ctx, int i, td_resource_mgr *m, bool pe
 /* The two strings of a string handle on input 0 (ref or value), td_free()d by the caller. */
 td_status td_in_string_handle(td_kernel_ctx *ctx, const char *what, char **first, char **second) TD_MUST_USE;
 
+/* Handles as text (a serialised ResourceHandleProto), by which a client passes them on. Sets output `i`, a scalar
+ * string. */
+td_status td_out_handle_text(td_kernel_ctx *ctx, int i, const td_resource_handle *h) TD_MUST_USE;
+/* A scalar handle tensor from such a text on input `i`, one reference; what it names is not looked up.
+ * INVALID_ARGUMENT for what is no scalar or no handle. */
+td_status td_in_handle_text(td_kernel_ctx *ctx, int i, td_tensor **out) TD_MUST_USE;
+
 /* Kernels that only name a structure, which other nodes make: a TD_KERNEL_CONSTANT's state, its create() but for the
  * type, destroy() and compute(). The name is the node's unless it has a shared_name. */
 typedef struct td_constant_handle {

@@ -4,7 +4,7 @@
 #include "ops/data/iterator_resource.h"
 #include "ops/data/optional.h"
 #include "ops/families.h"
-#include "tensor/tensor_proto.h"
+#include "ops/handles.h"
 
 /* ---- handles ---- */
 
@@ -130,24 +130,14 @@ static void compute_next_as_optional(td_kernel_ctx *ctx) { start_next(ctx, true)
 
 /* ---- handles as strings ---- */
 
-static td_status out_string(td_kernel_ctx *ctx, td_str value) {
-  td_tensor *out;
-  TD_TRY(td_out_alloc_dims(ctx, 0, 0, NULL, &out));
-  return td_string_set(TD_DATA(out, td_string), value);
-}
-
 static td_status compute_to_string(td_kernel_ctx *ctx) {
   td_iterator_resource *r;
   td_resource_handle *h;
-  td_strbuf text = {0};
   if (td_in(ctx, 0)->rank) return td_invalid_argument("resource_handle must be a scalar");
   TD_TRY(td_iterator_resource_find(td_in(ctx, 0), ctx->device, &r));
   td_resource_release(r);
   TD_TRY(td_handle_of(td_in(ctx, 0), ctx->device, &h));
-  td_resource_handle_encode(h, &text);
-  td_status s = out_string(ctx, td_strbuf_view(&text));
-  td_strbuf_deinit(&text);
-  return s;
+  return td_out_handle_text(ctx, 0, h);
 }
 
 static td_status check_from_string(td_kernel_ctx *ctx, const td_tensor *handle) {
@@ -164,21 +154,9 @@ static td_status check_from_string(td_kernel_ctx *ctx, const td_tensor *handle) 
 }
 
 static td_status compute_from_string(td_kernel_ctx *ctx) {
-  td_resource_handle *h = NULL;
   td_tensor *handle;
-  if (td_in(ctx, 0)->rank) return td_invalid_argument("string_handle must be a scalar");
-  td_status s = td_resource_handle_decode(td_string_view(TD_DATA(td_in(ctx, 0), td_string)), &h);
-  if (s || !h) {
-    td_status_free(s);
-    return td_invalid_argument("Could not parse string_handle as a valid ResourceHandle");
-  }
-  s = td_tensor_create_dims(TD_RESOURCE, 0, NULL, &handle);
-  if (s) {
-    td_resource_handle_release(h);
-    return s;
-  }
-  TD_DATA(handle, td_resource_handle *)[0] = h;
-  s = check_from_string(ctx, handle);
+  TD_TRY(td_in_handle_text(ctx, 0, &handle));
+  td_status s = check_from_string(ctx, handle);
   if (s)
     td_tensor_release(handle);
   else
@@ -186,7 +164,11 @@ static td_status compute_from_string(td_kernel_ctx *ctx) {
   return s;
 }
 
-static td_status compute_get_device(td_kernel_ctx *ctx) { return out_string(ctx, td_str_of(ctx->device->name)); }
+static td_status compute_get_device(td_kernel_ctx *ctx) {
+  td_tensor *out;
+  TD_TRY(td_out_alloc_dims(ctx, 0, 0, NULL, &out));
+  return td_string_set(TD_DATA(out, td_string), td_str_of(ctx->device->name));
+}
 
 /* ---- tables ---- */
 

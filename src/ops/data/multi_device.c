@@ -4,8 +4,8 @@
 #include "framework/device.h"
 #include "ops/data/iterator.h"
 #include "ops/families.h"
+#include "ops/handles.h"
 #include "ops/waiting.h"
-#include "tensor/tensor_proto.h"
 
 typedef struct item {
   struct item *next;
@@ -395,16 +395,10 @@ static void compute_next(td_kernel_ctx *ctx) {
 static td_status compute_to_string(td_kernel_ctx *ctx) {
   multi *m;
   td_resource_handle *h;
-  td_tensor *out;
-  td_strbuf text = {0};
   TD_TRY(find_multi(ctx, 0, &m));
   td_resource_release(m);
   TD_TRY(td_handle_of(td_in(ctx, 0), ctx->device, &h));
-  TD_TRY(td_out_alloc_dims(ctx, 0, 0, NULL, &out));
-  td_resource_handle_encode(h, &text);
-  td_status s = td_string_set(TD_DATA(out, td_string), td_strbuf_view(&text));
-  td_strbuf_deinit(&text);
-  return s;
+  return td_out_handle_text(ctx, 0, h);
 }
 
 static td_status create_typed(td_kernel_builder *b, void *state) {
@@ -422,21 +416,9 @@ static td_status check_from_string(td_kernel_ctx *ctx, const td_tensor *handle) 
 }
 
 static td_status compute_from_string(td_kernel_ctx *ctx) {
-  td_resource_handle *h = NULL;
   td_tensor *handle;
-  if (td_in(ctx, 0)->rank) return td_invalid_argument("string_handle must be a scalar");
-  td_status s = td_resource_handle_decode(td_string_view(TD_DATA(td_in(ctx, 0), td_string)), &h);
-  if (s || !h) {
-    td_status_free(s);
-    return td_invalid_argument("Could not parse string_handle as a valid ResourceHandle");
-  }
-  s = td_tensor_create_dims(TD_RESOURCE, 0, NULL, &handle);
-  if (s) {
-    td_resource_handle_release(h);
-    return s;
-  }
-  TD_DATA(handle, td_resource_handle *)[0] = h;
-  s = check_from_string(ctx, handle);
+  TD_TRY(td_in_handle_text(ctx, 0, &handle));
+  td_status s = check_from_string(ctx, handle);
   if (s)
     td_tensor_release(handle);
   else
