@@ -85,41 +85,40 @@ static int verdict(td_data_call *call, const char *what, td_status *status) {
   return yes;
 }
 
-/* Asks the predicate about the pulled element, which stays in m->kept. */
-static td_next judge(td_iterator *it) {
+/* Pulls an element and asks the predicate, which `what` names in errors: gives the element on a yes; a no frees it and
+ * is told by *refused. */
+static td_next judge(td_iterator *it, const char *what, bool *refused) {
   map_iterator *m = (map_iterator *)it;
-  m->kept = td_iterator_take(m->input);
-  m->phase = CALLED;
-  return td_iterator_call(it, &m->call, &((const mapped *)it->dataset)->f, td_element_copy(m->kept));
-}
-
-static td_next filter_fail(td_iterator *it, td_status s) {
-  map_iterator *m = (map_iterator *)it;
-  td_element_free(m->kept);
+  td_status s;
+  *refused = false;
+  if (m->phase == START) {
+    m->phase = PULLED;
+    return td_iterator_pull(it, m->input);
+  }
+  if (m->phase == PULLED) {
+    m->phase = START;
+    if (td_iterator_ended(m->input)) return td_iterator_pass(it, m->input);
+    m->kept = td_iterator_take(m->input);
+    m->phase = CALLED;
+    td_element *args = td_element_copy(m->kept);
+    if (td_iterator_call(it, &m->call, &((const mapped *)it->dataset)->f, args) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
+  }
+  m->phase = START;
+  int yes = verdict(&m->call, what, &s);
+  td_element *e = m->kept;
   m->kept = NULL;
-  return td_iterator_call_failed(it, s, false);
+  if (yes > 0) return td_iterator_give(it, e);
+  td_element_free(e);
+  if (yes < 0) return td_iterator_call_failed(it, s, false);
+  *refused = true;
+  return TD_NEXT_READY;
 }
 
 static td_next filter_advance(td_iterator *it) {
-  map_iterator *m = (map_iterator *)it;
   for (;;) {
-    td_status s;
-    if (m->phase == START) {
-      m->phase = PULLED;
-      return td_iterator_pull(it, m->input);
-    }
-    if (m->phase == PULLED) {
-      m->phase = START;
-      if (td_iterator_ended(m->input)) return td_iterator_pass(it, m->input);
-      if (judge(it) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
-    }
-    m->phase = START;
-    int yes = verdict(&m->call, "Filter predicate `f`", &s);
-    if (yes < 0) return filter_fail(it, s);
-    td_element *e = m->kept;
-    m->kept = NULL;
-    if (yes) return td_iterator_give(it, e);
-    td_element_free(e);
+    bool refused;
+    td_next next = judge(it, "Filter predicate `f`", &refused);
+    if (!refused) return next;
   }
 }
 
@@ -132,26 +131,9 @@ static const td_dataset_ops filter_ops = {.name = "Filter",
 
 static td_next take_while_advance(td_iterator *it) {
   map_iterator *m = (map_iterator *)it;
-  td_status s;
   if (m->is_over) return td_iterator_give(it, NULL);
-  if (m->phase == START) {
-    m->phase = PULLED;
-    return td_iterator_pull(it, m->input);
-  }
-  if (m->phase == PULLED) {
-    m->phase = START;
-    if (td_iterator_ended(m->input)) return td_iterator_pass(it, m->input);
-    if (judge(it) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
-  }
-  m->phase = START;
-  int yes = verdict(&m->call, "`predicate`", &s);
-  if (yes < 0) return filter_fail(it, s);
-  td_element *e = m->kept;
-  m->kept = NULL;
-  if (yes) return td_iterator_give(it, e);
-  m->is_over = true;
-  td_element_free(e);
-  return td_iterator_give(it, NULL);
+  td_next next = judge(it, "`predicate`", &m->is_over);
+  return m->is_over ? td_iterator_give(it, NULL) : next;
 }
 
 static const td_dataset_ops take_while_ops = {.name = "TakeWhile",
