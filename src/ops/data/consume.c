@@ -27,22 +27,10 @@ static void consume(td_kernel_ctx *ctx, td_dataset *d, void (*done)(td_request *
   td_driver_next(driver, &c->request);
 }
 
-static td_status out_element(td_kernel_ctx *ctx, td_element *e) {
-  td_status s = TD_STATUS_OK;
-  if (e->count != ctx->kernel->output_count)
-    s = td_internal("The dataset gives %d components, %d are expected", e->count, ctx->kernel->output_count);
-  for (int i = 0; i < e->count && !s; i++) {
-    td_out_set(ctx, i, e->values[i]);
-    e->values[i] = NULL;
-  }
-  td_element_free(e);
-  return s;
-}
-
 static void element_done(td_request *r, td_status s, td_element *e) {
   consumer *c = TD_CONTAINER_OF(r, consumer, request);
   td_driver *driver = c->driver;
-  if (!s) s = e ? out_element(c->ctx, e) : td_invalid_argument("Dataset was empty.");
+  if (!s) s = e ? td_out_element(c->ctx, e, "dataset") : td_invalid_argument("Dataset was empty.");
   td_kernel_done(c->ctx, s);
   td_driver_release(driver);
 }

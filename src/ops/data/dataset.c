@@ -133,6 +133,18 @@ void td_element_free(td_element *e) {
   td_free(e);
 }
 
+td_status td_out_element(td_kernel_ctx *ctx, td_element *e, const char *what) {
+  td_status s = TD_STATUS_OK;
+  if (e->count != ctx->kernel->output_count)
+    s = td_internal("The %s gives %d components, %d are expected", what, e->count, ctx->kernel->output_count);
+  for (int i = 0; i < e->count && !s; i++) {
+    td_out_set(ctx, i, e->values[i]);
+    e->values[i] = NULL;
+  }
+  td_element_free(e);
+  return s;
+}
+
 td_tensor *td_element_row(td_tensor *t, int64_t i) {
   td_tensor *row = td_tensor_slice(t, i, i + 1), *element = td_tensor_reshape(row, t->rank - 1, t->dims + 1);
   td_tensor_release(row);

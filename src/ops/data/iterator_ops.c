@@ -87,16 +87,7 @@ static td_status out_optional(td_kernel_ctx *ctx, td_element *e) {
 }
 
 static td_status out_components(td_kernel_ctx *ctx, td_element *e) {
-  if (!e) return td_error(TD_OUT_OF_RANGE, "End of sequence");
-  td_status s = TD_STATUS_OK;
-  if (e->count != ctx->kernel->output_count)
-    s = td_internal("The iterator gives %d components, %d are expected", e->count, ctx->kernel->output_count);
-  for (int i = 0; i < e->count && !s; i++) {
-    td_out_set(ctx, i, e->values[i]);
-    e->values[i] = NULL;
-  }
-  td_element_free(e);
-  return s;
+  return e ? td_out_element(ctx, e, "iterator") : td_error(TD_OUT_OF_RANGE, "End of sequence");
 }
 
 static void next_done(td_request *r, td_status status, td_element *e) {

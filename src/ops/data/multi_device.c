@@ -369,12 +369,9 @@ static bool attempt_next(td_room *r, td_kernel_ctx *ctx, td_status *status, bool
   s->count--;
   *status = i->status;
   i->status = NULL;
-  if (!*status && i->element->count != ctx->kernel->output_count)
-    *status =
-        td_internal("The iterator gives %d components, %d are expected", i->element->count, ctx->kernel->output_count);
-  for (int c = 0; !*status && c < i->element->count; c++) {
-    td_out_set(ctx, c, i->element->values[c]);
-    i->element->values[c] = NULL;
+  if (!*status) {
+    *status = td_out_element(ctx, i->element, "iterator");
+    i->element = NULL;
   }
   item_free(i);
   return true;
