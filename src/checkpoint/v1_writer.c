@@ -7,6 +7,7 @@
 #include "checkpoint/file.h"
 #include "checkpoint/table.h"
 #include "proto/wire.h"
+#include "tensor/number.h"
 #include "tensor/tensor_proto.h"
 
 enum { SHOWN = 512 };
@@ -64,24 +65,11 @@ void td_v1_writer_destroy(td_v1_writer *w) {
 enum { FLOAT_VAL = 5, DOUBLE_VAL, INT_VAL, STRING_VAL, SCOMPLEX_VAL, INT64_VAL, BOOL_VAL, DCOMPLEX_VAL, HALF_VAL };
 enum { UINT32_VAL = 16, UINT64_VAL = 17 };
 
-static int64_t integer_at(const td_tensor *t, int64_t i) {
-  switch (td_dtype_size((td_dtype)t->dtype)) {
-    case 1:
-      return t->dtype == TD_INT8 || t->dtype == TD_QINT8 ? TD_DATA(t, int8_t)[i] : TD_DATA(t, uint8_t)[i];
-    case 2:
-      return t->dtype == TD_INT16 || t->dtype == TD_QINT16 ? TD_DATA(t, int16_t)[i] : TD_DATA(t, uint16_t)[i];
-    case 4:
-      return t->dtype == TD_UINT32 ? (int64_t)TD_DATA(t, uint32_t)[i] : TD_DATA(t, int32_t)[i];
-    default:
-      return TD_DATA(t, int64_t)[i];
-  }
-}
-
 static void put_integers(td_strbuf *out, uint32_t field, const td_tensor *t) {
   size_t size = 0;
-  for (int64_t i = 0; i < t->count; i++) size += td_wire_varint_size((uint64_t)integer_at(t, i));
+  for (int64_t i = 0; i < t->count; i++) size += td_wire_varint_size((uint64_t)td_tensor_integer_at(t, i));
   td_wire_put_header(out, field, size);
-  for (int64_t i = 0; i < t->count; i++) td_wire_put_varint(out, (uint64_t)integer_at(t, i));
+  for (int64_t i = 0; i < t->count; i++) td_wire_put_varint(out, (uint64_t)td_tensor_integer_at(t, i));
 }
 
 static void put_elements(td_strbuf *out, const td_tensor *t) {

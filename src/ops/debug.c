@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "framework/variable.h"
 #include "ops/families.h"
+#include "tensor/number.h"
 
 enum { INLINE_BYTES = 32 * 1024 }; /* digests of larger tensors are made on the pool */
 
@@ -218,33 +219,10 @@ static void identity_async(td_kernel_ctx *ctx) {
 
 /* ---- digests ---- */
 
-static double real_at(const td_tensor *t, int64_t i) {
-  switch ((td_dtype)t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_BOOL:
-      return TD_DATA(t, bool)[i];
-    case TD_INT8:
-      return TD_DATA(t, int8_t)[i];
-    case TD_UINT8:
-      return TD_DATA(t, uint8_t)[i];
-    case TD_INT16:
-      return TD_DATA(t, int16_t)[i];
-    case TD_UINT16:
-      return TD_DATA(t, uint16_t)[i];
-    case TD_INT32:
-      return TD_DATA(t, int32_t)[i];
-    default:
-      return (double)TD_DATA(t, int64_t)[i];
-  }
-}
-
 static td_status nan_count(td_kernel_ctx *ctx, const td_tensor *t) {
   td_tensor *out;
   int64_t count = 0;
-  for (int64_t i = 0; t->has_value && i < t->count; i++) count += isnan(real_at(t, i));
+  for (int64_t i = 0; t->has_value && i < t->count; i++) count += isnan(td_tensor_real_at(t, i));
   TD_TRY(td_out_alloc_dims(ctx, 0, 1, (const int64_t[]){1}, &out));
   TD_DATA(out, int64_t)[0] = count;
   return TD_STATUS_OK;
@@ -280,7 +258,7 @@ static int class_of(const debug_state *st, double x) {
 static void summarize(const debug_state *st, const td_tensor *t, double *to) {
   double sum = 0, finite = 0, squares = 0;
   for (int64_t i = 0; i < t->count; i++) {
-    double x = real_at(t, i);
+    double x = td_tensor_real_at(t, i);
     to[class_of(st, x)]++;
     if (!isfinite(x)) continue;
     if (x < to[MINIMUM]) to[MINIMUM] = x;
@@ -291,7 +269,7 @@ static void summarize(const debug_state *st, const td_tensor *t, double *to) {
   if (finite == 0) return;
   to[MEAN] = sum / finite;
   for (int64_t i = 0; i < t->count; i++) {
-    double x = real_at(t, i);
+    double x = td_tensor_real_at(t, i);
     if (isfinite(x)) squares += (x - to[MEAN]) * (x - to[MEAN]);
   }
   to[VARIANCE] = squares / finite;

@@ -19,6 +19,7 @@
 #include "framework/variable.h"
 #include "ops/families.h"
 #include "tensor/memory.h"
+#include "tensor/number.h"
 
 enum { MOST_EDGES = 64, MOST_ELEMENTS = 4096, MOST_MEMORY = 64 << 20 };
 
@@ -140,28 +141,12 @@ static void fill(fuzz *f, td_tensor *t, td_dtype variable_type) {
       continue;
     }
     if (!is_ramp) d = next_real(f);
-    switch (t->dtype) {
-      case TD_FLOAT:
-        TD_DATA(t, float)[i] = (float)d;
-        break;
-      case TD_DOUBLE:
-        TD_DATA(t, double)[i] = d;
-        break;
-      case TD_HALF:
-        TD_DATA(t, td_half)[i] = td_half_from_float((float)d);
-        break;
-      case TD_BFLOAT16:
-        TD_DATA(t, td_bfloat16)[i] = td_bfloat16_from_float((float)d);
-        break;
-      case TD_COMPLEX64:
-        ((float *)t->data)[2 * i] = (float)d, ((float *)t->data)[2 * i + 1] = (float)next_int(f);
-        break;
-      case TD_COMPLEX128:
-        ((double *)t->data)[2 * i] = d, ((double *)t->data)[2 * i + 1] = (double)next_int(f);
-        break;
-      default:
-        memcpy((char *)t->data + (size_t)i * size, &n, size);
-    }
+    if (td_dtype_in((td_dtype)t->dtype, TD_SET_FLOATING))
+      td_tensor_set_complex(t, i, d, 0);
+    else if (td_dtype_in((td_dtype)t->dtype, TD_SET_COMPLEX))
+      td_tensor_set_complex(t, i, d, (double)next_int(f));
+    else
+      memcpy((char *)t->data + (size_t)i * size, &n, size);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "ops/families.h"
 #include "ops/random_stream.h"
+#include "tensor/number.h"
 
 typedef struct random_state {
   td_random_spec spec;
@@ -240,28 +241,15 @@ typedef struct multinomial_job {
   double *cdf; /* classes numbers a row */
 } multinomial_job;
 
-static double logit_at(const td_tensor *t, int64_t i) {
-  switch ((td_dtype)t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    default:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-  }
-}
-
 /* Unnormalised cumulative probabilities of a row; their total. Classes that are not finite never come. */
 static double cumulate(const multinomial_job *j, int64_t b, double *cdf) {
   double top = -INFINITY, total = 0;
   for (int64_t c = 0; c < j->classes; c++) {
-    double v = logit_at(j->logits, b * j->classes + c);
+    double v = td_tensor_real_at(j->logits, b * j->classes + c);
     if (isfinite(v) && v > top) top = v;
   }
   for (int64_t c = 0; c < j->classes; c++) {
-    double v = logit_at(j->logits, b * j->classes + c);
+    double v = td_tensor_real_at(j->logits, b * j->classes + c);
     if (isfinite(v)) total += exp(v - top);
     cdf[c] = total;
   }

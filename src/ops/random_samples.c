@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "ops/families.h"
 #include "ops/random_stream.h"
+#include "tensor/number.h"
 
 /* The draws of one output. Numbers come in pairs, of which TensorFlow uses the second one first. */
 typedef struct draws {
@@ -85,19 +86,6 @@ static double draw_poisson(draws *draw, double rate) {
 
 /* ---- elements ---- */
 
-static double get(const td_tensor *t, int64_t i) {
-  switch ((td_dtype)t->dtype) {
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    default:
-      return (double)td_tensor_int_at(t, i);
-  }
-}
-
 static int64_t to_integer(double v, int64_t low, int64_t high) {
   if (isnan(v)) return 0;
   if (v <= (double)low) return low;
@@ -106,20 +94,14 @@ static int64_t to_integer(double v, int64_t low, int64_t high) {
 
 static void put(td_tensor *t, int64_t i, double v) {
   switch ((td_dtype)t->dtype) {
-    case TD_HALF:
-      TD_DATA(t, td_half)[i] = td_half_from_float((float)v);
-      break;
-    case TD_FLOAT:
-      TD_DATA(t, float)[i] = (float)v;
-      break;
-    case TD_DOUBLE:
-      TD_DATA(t, double)[i] = v;
-      break;
     case TD_INT32:
       TD_DATA(t, int32_t)[i] = (int32_t)to_integer(v, INT32_MIN, INT32_MAX);
       break;
-    default:
+    case TD_INT64:
       TD_DATA(t, int64_t)[i] = to_integer(v, INT64_MIN, INT64_MAX);
+      break;
+    default:
+      td_tensor_set_complex(t, i, v, 0);
       break;
   }
 }
@@ -155,7 +137,8 @@ static void make_samples(void *arg, int64_t begin, int64_t end) {
   int64_t parameters = j->parameters->count, samples = j->out->count / parameters;
   for (int64_t n = begin; n < end; n++) {
     draws d = {.generator = td_philox_at(&j->stream, (uint64_t)n * TD_RANDOM_STEPS_PER_OUTPUT)};
-    put(j->out, n % samples * parameters + n / samples, j->state->draw(&d, get(j->parameters, n / samples)));
+    put(j->out, n % samples * parameters + n / samples,
+        j->state->draw(&d, td_tensor_real_at(j->parameters, n / samples)));
   }
 }
 

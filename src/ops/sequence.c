@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "ops/families.h"
+#include "tensor/number.h"
 
 static const td_op_spec ops[] = {
     {"Range", "start: Tidx; limit: Tidx; delta: Tidx", "output: Tidx",
@@ -76,36 +77,6 @@ static td_status range_floats(td_kernel_ctx *ctx, double start, double limit, do
   return TD_STATUS_OK;
 }
 
-static double real_at(const td_tensor *t) {
-  switch ((int)t->dtype) {
-    case TD_FLOAT:
-      return (double)*TD_DATA(t, float);
-    case TD_HALF:
-      return (double)td_half_to_float(*TD_DATA(t, td_half));
-    case TD_BFLOAT16:
-      return (double)td_bfloat16_to_float(*TD_DATA(t, td_bfloat16));
-    default:
-      return *TD_DATA(t, double);
-  }
-}
-
-static int64_t int_at(const td_tensor *t) {
-  switch ((int)t->dtype) {
-    case TD_INT8:
-      return *TD_DATA(t, int8_t);
-    case TD_INT16:
-      return *TD_DATA(t, int16_t);
-    case TD_INT32:
-      return *TD_DATA(t, int32_t);
-    case TD_UINT16:
-      return *TD_DATA(t, uint16_t);
-    case TD_UINT32:
-      return *TD_DATA(t, uint32_t);
-    default:
-      return *TD_DATA(t, int64_t);
-  }
-}
-
 static td_status range_compute(td_kernel_ctx *ctx) {
   static const char *const names[] = {"start", "limit", "delta"};
   for (int i = 0; i < 3; i++) {
@@ -117,8 +88,9 @@ static td_status range_compute(td_kernel_ctx *ctx) {
     return s;
   }
   const td_tensor *a = td_in(ctx, 0), *b = td_in(ctx, 1), *d = td_in(ctx, 2);
-  if (td_dtype_in((td_dtype)a->dtype, TD_SET_FLOATING)) return range_floats(ctx, real_at(a), real_at(b), real_at(d));
-  return range_ints(ctx, int_at(a), int_at(b), int_at(d));
+  if (td_dtype_in((td_dtype)a->dtype, TD_SET_FLOATING))
+    return range_floats(ctx, td_tensor_real_at(a, 0), td_tensor_real_at(b, 0), td_tensor_real_at(d, 0));
+  return range_ints(ctx, td_tensor_integer_at(a, 0), td_tensor_integer_at(b, 0), td_tensor_integer_at(d, 0));
 }
 
 /* ---- LinSpace ---- */
@@ -136,7 +108,7 @@ static td_status lin_space_compute(td_kernel_ctx *ctx) {
   int64_t n = td_tensor_int_at(td_in(ctx, 2), 0);
   if (n <= 0) return td_invalid_argument("Requires num > 0: %lld", (long long)n);
   TD_TRY(td_out_alloc_dims(ctx, 0, 1, &n, &z));
-  double start = real_at(td_in(ctx, 0)), stop = real_at(td_in(ctx, 1));
+  double start = td_tensor_real_at(td_in(ctx, 0), 0), stop = td_tensor_real_at(td_in(ctx, 1), 0);
   if (z->dtype == TD_DOUBLE) {
     double *v = z->data, step = n > 1 ? (stop - start) / (double)(n - 1) : 0;
     for (int64_t i = 0; i < n; i++) v[i] = start + step * (double)i;

@@ -1,5 +1,6 @@
 /* Strings: StringJoin, AsString, RegexFullMatch, StaticRegexFullMatch, StringToHashBucket, StringToHashBucketFast. */
 #define PCRE2_CODE_UNIT_WIDTH 8
+#include <complex.h>
 #include <pcre2.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "ops/families.h"
 #include "ops/fingerprint.h"
 #include "ops/move.h"
+#include "tensor/number.h"
 
 static const td_string *string_at(const td_tensor *t, int64_t i) { return TD_DATA(t, td_string) + i; }
 
@@ -120,55 +122,20 @@ static td_status format_create(td_kernel_builder *b, void *state) {
   return TD_STATUS_OK;
 }
 
-static double real_of(const td_tensor *t, int64_t i, int part) {
-  switch (t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    case TD_BFLOAT16:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-    case TD_COMPLEX64:
-      return TD_DATA(t, float)[2 * i + part];
-    default:
-      return TD_DATA(t, double)[2 * i + part];
-  }
-}
-
-static long long integer_of(const td_tensor *t, int64_t i) {
-  switch (t->dtype) {
-    case TD_INT8:
-      return TD_DATA(t, int8_t)[i];
-    case TD_UINT8:
-      return TD_DATA(t, uint8_t)[i];
-    case TD_INT16:
-      return TD_DATA(t, int16_t)[i];
-    case TD_UINT16:
-      return TD_DATA(t, uint16_t)[i];
-    case TD_INT32:
-      return TD_DATA(t, int32_t)[i];
-    case TD_UINT32:
-      return TD_DATA(t, uint32_t)[i];
-    default:
-      return (long long)TD_DATA(t, int64_t)[i];
-  }
-}
-
 static void print_at(const format *f, const td_tensor *t, int64_t i, td_strbuf *b) {
   if (t->dtype == TD_BOOL) {
     td_strbuf_puts(b, TD_DATA(t, uint8_t)[i] ? "true" : "false");
   } else if (td_dtype_in((td_dtype)t->dtype, TD_SET_COMPLEX)) {
+    td_complex128 z = td_tensor_complex_at(t, i);
     td_strbuf_putc(b, '(');
-    td_strbuf_printf(b, f->text, real_of(t, i, 0));
+    td_strbuf_printf(b, f->text, creal(z));
     td_strbuf_putc(b, ',');
-    td_strbuf_printf(b, f->text, real_of(t, i, 1));
+    td_strbuf_printf(b, f->text, cimag(z));
     td_strbuf_putc(b, ')');
   } else if (td_dtype_in((td_dtype)t->dtype, TD_SET_FLOATING)) {
-    td_strbuf_printf(b, f->text, real_of(t, i, 0));
+    td_strbuf_printf(b, f->text, td_tensor_real_at(t, i));
   } else {
-    td_strbuf_printf(b, f->text, integer_of(t, i));
+    td_strbuf_printf(b, f->text, (long long)td_tensor_integer_at(t, i));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "ops/move.h"
 #include "ops/summary_value.h"
 #include "proto/wire.h"
+#include "tensor/number.h"
 
 enum { IMAGE_HEIGHT = 1, IMAGE_WIDTH, IMAGE_COLORS, IMAGE_FILE };
 enum { AUDIO_RATE = 1, AUDIO_CHANNELS, AUDIO_FRAMES, AUDIO_FILE, AUDIO_TYPE };
@@ -26,7 +27,7 @@ static char *tag_of(td_str tag, const char *kind, int64_t i, int64_t most) {
 
 static bool is_finite(const td_tensor *t, int64_t at, int64_t depth) {
   for (int64_t k = 0; k < depth; k++)
-    if (!isfinite(td_real_at(t, at + k))) return false;
+    if (!isfinite(td_tensor_real_at(t, at + k))) return false;
   return true;
 }
 
@@ -38,7 +39,7 @@ static void scale_image(const td_tensor *t, int64_t at, int64_t n, int64_t depth
   for (int64_t i = 0; i < n; i++) {
     if (!is_finite(t, at + i * depth, depth)) continue;
     for (int64_t k = 0; k < depth; k++) {
-      float v = (float)td_real_at(t, at + i * depth + k);
+      float v = (float)td_tensor_real_at(t, at + i * depth + k);
       least = fminf(least, v);
       most = fmaxf(most, v);
     }
@@ -54,7 +55,7 @@ static void scale_image(const td_tensor *t, int64_t at, int64_t n, int64_t depth
     bool finite = is_finite(t, at + i * depth, depth);
     for (int64_t k = 0; k < depth; k++) {
       /* a double beyond float's range may be too much */
-      float v = finite ? (float)td_real_at(t, at + i * depth + k) * scale + offset : 0;
+      float v = finite ? (float)td_tensor_real_at(t, at + i * depth + k) * scale + offset : 0;
       to[i * depth + k] = finite ? (uint8_t)fmaxf(0, fminf(v, 255)) : bad_color[k];
     }
   }

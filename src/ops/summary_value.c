@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "proto/wire.h"
+#include "tensor/number.h"
 #include "tensor/tensor_proto.h"
 
 /* Fields of HistogramProto. */
@@ -19,37 +20,6 @@ void td_summary_put_value(td_strbuf *summary, td_str tag, uint32_t field, td_str
   td_wire_put_bytes(summary, field, message);
 }
 
-double td_real_at(const td_tensor *t, int64_t i) {
-  switch ((td_dtype)t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    case TD_BFLOAT16:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-    case TD_INT8:
-      return TD_DATA(t, int8_t)[i];
-    case TD_UINT8:
-      return TD_DATA(t, uint8_t)[i];
-    case TD_INT16:
-      return TD_DATA(t, int16_t)[i];
-    case TD_UINT16:
-      return TD_DATA(t, uint16_t)[i];
-    case TD_INT32:
-      return TD_DATA(t, int32_t)[i];
-    case TD_UINT32:
-      return TD_DATA(t, uint32_t)[i];
-    case TD_BOOL:
-      return TD_DATA(t, bool)[i];
-    case TD_INT64:
-      return (double)TD_DATA(t, int64_t)[i];
-    default:
-      return (double)TD_DATA(t, uint64_t)[i];
-  }
-}
-
 static void put_double(td_strbuf *b, uint32_t number, double value) {
   uint64_t bits;
   memcpy(&bits, &value, 8);
@@ -59,7 +29,7 @@ static void put_double(td_strbuf *b, uint32_t number, double value) {
 /* ---- scalars ---- */
 
 void td_summary_put_scalar(td_strbuf *summary, td_str tag, const td_tensor *t, int64_t i) {
-  float simple = (float)td_real_at(t, i);
+  float simple = (float)td_tensor_real_at(t, i);
   uint32_t bits;
   td_strbuf value = {0};
   memcpy(&bits, &simple, 4);
@@ -132,7 +102,7 @@ static td_status histogram_fill(histogram *h, const td_tensor *values, td_str wh
   *h = (histogram){.min = DBL_MAX, .max = -DBL_MAX};
   h->count = make_limits(h->limits);
   for (int64_t i = 0; i < values->count; i++) {
-    double v = td_real_at(values, i);
+    double v = td_tensor_real_at(values, i);
     if (isnan(v))
       return td_invalid_argument("Nan in summary histogram for: %.*s", (int)TD_MIN(what.size, (size_t)512), what.data);
     if (isinf(v))

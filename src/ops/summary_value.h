@@ -34,6 +34,5 @@ td_status td_summary_put_audio(td_strbuf *summary, td_str tag, const td_tensor *
 
 /* A Value with this tag and one field; also for those above. */
 void td_summary_put_value(td_strbuf *summary, td_str tag, uint32_t field, td_str message);
-double td_real_at(const td_tensor *t, int64_t i);
 
 #endif /* TD_OPS_SUMMARY_VALUE_H_ */

@@ -1,5 +1,6 @@
 #include "ops/testing.h"
 
+#include <complex.h>
 #include <ctype.h>
 #include <math.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@
 #include "framework/resource.h"
 #include "framework/variable.h"
 #include "ops/families.h"
+#include "tensor/number.h"
 
 /* ---- attributes from text ---- */
 
@@ -208,22 +210,12 @@ static void set_element(td_tensor *t, int64_t i, const char *word) {
   int64_t n = t->dtype == TD_UINT64 ? (int64_t)strtoull(word, NULL, 0) : strtoll(word, NULL, 0);
   switch (t->dtype) {
     case TD_FLOAT:
-      TD_DATA(t, float)[i] = (float)d;
-      break;
     case TD_DOUBLE:
-      TD_DATA(t, double)[i] = d;
-      break;
     case TD_HALF:
-      TD_DATA(t, td_half)[i] = td_half_from_float((float)d);
-      break;
     case TD_BFLOAT16:
-      TD_DATA(t, td_bfloat16)[i] = td_bfloat16_from_float((float)d);
-      break;
     case TD_COMPLEX64:
-      ((float *)t->data)[2 * i] = (float)d, ((float *)t->data)[2 * i + 1] = (float)imaginary;
-      break;
     case TD_COMPLEX128:
-      ((double *)t->data)[2 * i] = d, ((double *)t->data)[2 * i + 1] = imaginary;
+      td_tensor_set_complex(t, i, d, imaginary);
       break;
     case TD_BOOL:
       TD_DATA(t, bool)[i] = !strcmp(word, "true") || !strcmp(word, "1");
@@ -259,27 +251,14 @@ td_tensor *td_test_tensor(td_dtype dtype, const char *shape, const char *values)
   return t;
 }
 
-static double real_at(const td_tensor *t, int64_t i, bool imaginary) {
-  switch (t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    case TD_BFLOAT16:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-    case TD_COMPLEX64:
-      return ((float *)t->data)[2 * i + imaginary];
-    default:
-      return ((double *)t->data)[2 * i + imaginary];
-  }
-}
-
 static bool near(double a, double b, double tolerance) {
   if (isnan(a) || isnan(b)) return isnan(a) && isnan(b);
   if (isinf(a) || isinf(b)) return a == b;
   return fabs(a - b) <= tolerance * fmax(1, fabs(b));
+}
+
+static bool near_complex(td_complex128 a, td_complex128 b, double tolerance) {
+  return near(creal(a), creal(b), tolerance) && near(cimag(a), cimag(b), tolerance);
 }
 
 void td_assert_tensor(const td_tensor *t, td_dtype dtype, const char *shape, const char *values, double tolerance) {
@@ -294,10 +273,9 @@ void td_assert_tensor(const td_tensor *t, td_dtype dtype, const char *shape, con
   for (int64_t i = 0; i < t->count; i++) {
     bool same;
     if (td_dtype_in(dtype, TD_SET_FLOATING))
-      same = near(real_at(t, i, false), real_at(e, i, false), tolerance);
+      same = near(td_tensor_real_at(t, i), td_tensor_real_at(e, i), tolerance);
     else if (td_dtype_in(dtype, TD_SET_COMPLEX))
-      same = near(real_at(t, i, false), real_at(e, i, false), tolerance) &&
-             near(real_at(t, i, true), real_at(e, i, true), tolerance);
+      same = near_complex(td_tensor_complex_at(t, i), td_tensor_complex_at(e, i), tolerance);
     else if (dtype == TD_STRING)
       same = td_str_eq(td_string_view(&TD_DATA(t, td_string)[i]), td_string_view(&TD_DATA(e, td_string)[i]));
     else

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ops/families.h"
+#include "tensor/number.h"
 
 /* ---- creation ---- */
 
@@ -67,25 +68,6 @@ static td_status not_scalar(td_str name, const td_tensor *t) {
   return s;
 }
 
-static td_complex128 scalar_value(const td_tensor *t) {
-  switch ((td_dtype)t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[0];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[0];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[0]);
-    case TD_BFLOAT16:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[0]);
-    case TD_COMPLEX64:
-      return TD_DATA(t, td_complex64)[0];
-    case TD_COMPLEX128:
-      return TD_DATA(t, td_complex128)[0];
-    default:
-      return 0;
-  }
-}
-
 /* FTRL's own conditions, in the order lr, l1, l2, (l2_shrinkage,) lr_power. */
 static td_status check_ftrl(const td_training *t, const td_rule_args *a) {
   double lr = creal(a->params[0]), power = creal(a->params[t->param_count - 1]);
@@ -125,7 +107,7 @@ td_status td_training_read_args(td_kernel_ctx *ctx, const td_update_set *set, td
   for (int i = 0; i < t->param_count; i++) {
     const td_tensor *p = td_in(ctx, t->params[i]);
     if (p->rank) return not_scalar(t->op->inputs[t->params[i]].name, p);
-    args->params[i] = scalar_value(p);
+    args->params[i] = td_tensor_complex_at(p, 0);
   }
   if (t->step >= 0) {
     const td_tensor *step = td_in(ctx, t->step);

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "ops/families.h"
 #include "ops/move.h"
+#include "tensor/number.h"
 
 /* ---- items: slices of a tensor along one dimension ---- */
 
@@ -26,32 +27,6 @@ static uint64_t float_bits(double v) { /* equal numbers, equal bits: -0 is 0 */
   return u;
 }
 
-static double number_at(const td_tensor *t, int64_t i) { /* floating types only; exact */
-  switch (t->dtype) {
-    case TD_FLOAT:
-      return TD_DATA(t, float)[i];
-    case TD_DOUBLE:
-      return TD_DATA(t, double)[i];
-    case TD_HALF:
-      return td_half_to_float(TD_DATA(t, td_half)[i]);
-    default:
-      return td_bfloat16_to_float(TD_DATA(t, td_bfloat16)[i]);
-  }
-}
-
-static uint64_t bits_at(const td_tensor *t, int64_t i) { /* plain types of up to 8 bytes */
-  switch (td_dtype_size((td_dtype)t->dtype)) {
-    case 1:
-      return TD_DATA(t, uint8_t)[i];
-    case 2:
-      return TD_DATA(t, uint16_t)[i];
-    case 4:
-      return TD_DATA(t, uint32_t)[i];
-    default:
-      return TD_DATA(t, uint64_t)[i];
-  }
-}
-
 static uint64_t element_hash(const td_tensor *t, int64_t i) {
   switch (t->dtype) {
     case TD_STRING: {
@@ -62,13 +37,13 @@ static uint64_t element_hash(const td_tensor *t, int64_t i) {
     case TD_DOUBLE:
     case TD_HALF:
     case TD_BFLOAT16:
-      return float_bits(number_at(t, i));
+      return float_bits(td_tensor_real_at(t, i));
     case TD_COMPLEX64:
       return mix(float_bits(TD_DATA(t, float)[2 * i])) + float_bits(TD_DATA(t, float)[2 * i + 1]);
     case TD_COMPLEX128:
       return mix(float_bits(TD_DATA(t, double)[2 * i])) + float_bits(TD_DATA(t, double)[2 * i + 1]);
     default:
-      return bits_at(t, i);
+      return (uint64_t)td_tensor_integer_at(t, i);
   }
 }
 
@@ -80,7 +55,7 @@ static bool element_eq(const td_tensor *a, int64_t i, const td_tensor *b, int64_
     case TD_DOUBLE:
     case TD_HALF:
     case TD_BFLOAT16:
-      return number_at(a, i) == number_at(b, j);
+      return td_tensor_real_at(a, i) == td_tensor_real_at(b, j);
     case TD_COMPLEX64:
       return TD_DATA(a, float)[2 * i] == TD_DATA(b, float)[2 * j] &&
              TD_DATA(a, float)[2 * i + 1] == TD_DATA(b, float)[2 * j + 1];
@@ -88,7 +63,7 @@ static bool element_eq(const td_tensor *a, int64_t i, const td_tensor *b, int64_
       return TD_DATA(a, double)[2 * i] == TD_DATA(b, double)[2 * j] &&
              TD_DATA(a, double)[2 * i + 1] == TD_DATA(b, double)[2 * j + 1];
     default:
-      return bits_at(a, i) == bits_at(b, j);
+      return td_tensor_integer_at(a, i) == td_tensor_integer_at(b, j);
   }
 }
 
