@@ -14,101 +14,22 @@
 #include "framework/device.h"
 #include "framework/resource.h"
 #include "framework/variable.h"
-#include "ops/testing.h"
+#include "ops/case_table.h"
 
-typedef struct value {
-  const char *dtype, *shape, *text;
-} value;
-
-typedef struct test_case {
-  const char *op, *attrs;
-  td_code code;
-  const char *message;
-  value in[8];
-  int in_count;
-  value out[8];
-  int out_count;
-} test_case;
-
-static const test_case cases[] = {
+static const td_case cases[] = {
 #include "ops/array_cases.inc"
 };
 
-static td_tensor *tensor_of(const value *v) {
-  return td_test_tensor(td_dtype_parse(td_str_of(v->dtype)), v->shape, v->text);
-}
-
-static void check_output(td_tensor *t, const value *v) {
-  td_assert_tensor(t, td_dtype_parse(td_str_of(v->dtype)), v->shape, v->text, 1e-5);
-}
-
-/* Once more with inputs that nobody else holds, which the kernel may then overwrite and forward. */
-static void run_exclusive(const test_case *c, td_kernel *k) {
-  td_value in[8] = {0}, out[8] = {0};
-  td_step step = {.id = 1};
-  td_kernel_ctx ctx = {.kernel = k, .state = k->state, .step = &step, .in = in, .out = out};
-  if (k->output_count > (int)TD_COUNT(out)) return;
-  for (int i = 0; i < c->in_count; i++) in[i].tensor = tensor_of(&c->in[i]);
-  td_status s = k->compute(&ctx);
-  if (s) fail_msg("%s: %s", c->op, td_status_message(s));
-  for (int i = 0; i < c->in_count; i++) td_tensor_release(in[i].tensor);
-  for (int i = 0; i < c->out_count; i++) check_output(out[i].tensor, &c->out[i]);
-  for (int i = 0; i < k->output_count; i++) td_tensor_release(out[i].tensor);
-}
-
-static void test_one(void **state) {
-  const test_case *c = *state;
-  td_tensor *in[8];
-  td_kernel *kernel = NULL;
-  td_op_run run = {.op = c->op, .attrs = c->attrs, .in = in, .in_count = c->in_count, .kernel = &kernel};
-  for (int i = 0; i < c->in_count; i++) in[i] = tensor_of(&c->in[i]);
-  if (c->code) {
-    td_assert_run_fails(&run, c->code, c->message);
-  } else {
-    td_status s = td_op_test_run(&run);
-    if (s) fail_msg("%s: %s", c->op, td_status_message(s));
-    for (int i = 0; i < c->out_count; i++) check_output(run.out[i], &c->out[i]);
-    for (int i = 0; i < c->in_count; i++) check_output(in[i], &c->in[i]); /* shared inputs stay as they were */
-    for (int i = 0; i < run.out_count; i++) td_tensor_release(run.out[i]);
-    run_exclusive(c, kernel);
-  }
-  if (kernel) td_kernel_release(kernel);
-  for (int i = 0; i < c->in_count; i++) td_tensor_release(in[i]);
-}
-
 /* ---- hostile variations of every case: whatever happens, nothing may break (the sanitizers watch) ---- */
-
-static uint64_t next_random(uint64_t *seed) {
-  *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-  return *seed >> 33;
-}
 
 static void put_random(td_tensor *t, int64_t i, uint64_t *seed) {
   static const int64_t odd[] = {0,  -1,   1,         2,     -2,        3,         7,
                                 41, -100, INT32_MIN, 70000, INT64_MIN, INT64_MAX, (int64_t)1 << 50};
-  int64_t v = next_random(seed) % 3 ? (int64_t)(next_random(seed) % 9) - 3 : odd[next_random(seed) % TD_COUNT(odd)];
+  int64_t v =
+      td_case_random(seed) % 3 ? (int64_t)(td_case_random(seed) % 9) - 3 : odd[td_case_random(seed) % TD_COUNT(odd)];
   size_t size = td_dtype_size((td_dtype)t->dtype);
   if (t->dtype == TD_BOOL) v &= 1;
   if (td_dtype_is_pod((td_dtype)t->dtype)) memcpy((char *)t->data + (size_t)i * size, &v, TD_MIN(size, sizeof v));
-}
-
-/* A copy of `v` with some elements, or its shape, changed. */
-static td_tensor *mutated(const value *v, uint64_t *seed) {
-  td_dtype dtype = td_dtype_parse(td_str_of(v->dtype));
-  td_tensor *t = td_test_tensor(dtype, v->shape, v->text);
-  uint64_t what = next_random(seed) % 4;
-  if (what == 0) {
-    int64_t dims[5];
-    int rank = (int)(next_random(seed) % 5);
-    for (int d = 0; d < rank; d++) dims[d] = (int64_t)(next_random(seed) % 5);
-    td_tensor_release(t);
-    assert_null(td_tensor_create_dims(dtype, rank, dims, &t));
-    for (int64_t i = 0; i < t->count; i++) put_random(t, i, seed);
-  } else if (what < 3 && t->count) {
-    for (uint64_t n = next_random(seed) % 3; n < 3; n++)
-      put_random(t, (int64_t)(next_random(seed) % (uint64_t)t->count), seed);
-  }
-  return t;
 }
 
 /* The attributes with one integer (not a count of arguments) changed now and then. */
@@ -116,7 +37,7 @@ static void mutate_attrs(const char *attrs, char *out, size_t size, uint64_t *se
   static const char *const values[] = {
       "-1", "0", "1", "3", "-4", "31", "-2147483648", "9223372036854775807", "-9223372036854775808"};
   size_t at = 0;
-  bool done = next_random(seed) % 3 != 0;
+  bool done = td_case_random(seed) % 3 != 0;
   for (const char *p = attrs; *p && at + 32 < size;) {
     const char *colon = strstr(p, ": "), *end = strchr(p, ';');
     if (!end) end = p + strlen(p);
@@ -124,8 +45,8 @@ static void mutate_attrs(const char *attrs, char *out, size_t size, uint64_t *se
     bool is_count = !strncmp(p, "N:", 2) || !strncmp(p, "num", 3);
     if (!done && number && !is_count) {
       at += (size_t)snprintf(out + at, size - at, "%.*s%s", (int)(colon + 2 - p), p,
-                             values[next_random(seed) % TD_COUNT(values)]);
-      done = next_random(seed) % 2;
+                             values[td_case_random(seed) % TD_COUNT(values)]);
+      done = td_case_random(seed) % 2;
     } else {
       at += (size_t)snprintf(out + at, size - at, "%.*s", (int)(end - p), p);
     }
@@ -138,16 +59,12 @@ static void test_hostile(void **state) {
   uint64_t seed = 1;
   for (int round = 0; round < 30; round++) {
     for (size_t i = 0; i < TD_COUNT(cases); i++) {
-      const test_case *c = &cases[i];
-      td_tensor *in[8];
+      const td_case *c = &cases[i];
+      td_tensor *in[TD_COUNT(c->in)];
       char attrs[512];
       mutate_attrs(c->attrs, attrs, sizeof attrs, &seed);
-      td_op_run run = {.op = c->op, .attrs = attrs, .in = in, .in_count = c->in_count};
-      for (int k = 0; k < c->in_count; k++) in[k] = mutated(&c->in[k], &seed);
-      td_status s = td_op_test_run(&run);
-      for (int k = 0; !s && k < run.out_count; k++) td_tensor_release(run.out[k]);
-      td_status_free(s);
-      for (int k = 0; k < c->in_count; k++) td_tensor_release(in[k]);
+      for (int k = 0; k < c->in_count; k++) in[k] = td_case_mutated(&c->in[k], put_random, &seed);
+      td_case_try(c, attrs, in);
     }
   }
 }
@@ -158,11 +75,6 @@ static td_op_run run_of(const char *op, const char *attrs, td_tensor **in, int n
   return (td_op_run){.op = op, .attrs = attrs, .in = in, .in_count = n};
 }
 
-static void run_ok(td_op_run *run) {
-  td_status s = td_op_test_run(run);
-  if (s) fail_msg("%s: %s", run->op, td_status_message(s));
-}
-
 static void release_all(td_tensor **in, int n) {
   for (int i = 0; i < n; i++) td_tensor_release(in[i]);
 }
@@ -170,14 +82,14 @@ static void release_all(td_tensor **in, int n) {
 static void test_views(void **state) {
   td_tensor *in[] = {td_test_tensor(TD_FLOAT, "[8,64]", "1"), td_test_tensor(TD_INT32, "[2]", "16 -1"), NULL};
   td_op_run run = run_of("Reshape", "T: float", in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_ptr_equal(run.out[0]->data, in[0]->data);
   td_tensor_release(run.out[0]);
   td_tensor_release(in[1]);
   in[1] = in[0];
   in[0] = td_test_tensor(TD_INT32, "[]", "0");
   run = run_of("Split", "T: float; num_split: 4", in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   for (int i = 0; i < 4; i++) {
     assert_ptr_equal(run.out[i]->data, (float *)in[1]->data + i * 128);
     td_tensor_release(run.out[i]);
@@ -195,11 +107,11 @@ static void check_transpose(td_dtype dtype, int64_t rows, int64_t cols) {
   TD_DATA(in[1], int32_t)[1] = 0;
   size_t size = td_dtype_size(dtype);
   uint64_t seed = (uint64_t)rows;
-  for (size_t i = 0; i < in[0]->size; i++) TD_DATA(in[0], uint8_t)[i] = (uint8_t)next_random(&seed);
+  for (size_t i = 0; i < in[0]->size; i++) TD_DATA(in[0], uint8_t)[i] = (uint8_t)td_case_random(&seed);
   char attrs[64];
   snprintf(attrs, sizeof attrs, "T: %s", td_dtype_name(dtype));
   td_op_run run = run_of("Transpose", attrs, in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   for (int64_t i = 0; i < rows; i++)
     for (int64_t j = 0; j < cols; j++)
       assert_memory_equal((char *)run.out[0]->data + (size_t)(j * rows + i) * size,
@@ -220,8 +132,8 @@ static void same_on_pool(td_pool *pool, const char *op, const char *attrs, td_te
   td_step step = {.id = 1, .pool = pool};
   td_op_run alone = run_of(op, attrs, in, n), pooled = run_of(op, attrs, in, n);
   pooled.step = &step;
-  run_ok(&alone);
-  run_ok(&pooled);
+  td_assert_runs(&alone);
+  td_assert_runs(&pooled);
   assert_true(td_tensor_same_shape(alone.out[0], pooled.out[0]));
   assert_memory_equal(alone.out[0]->data, pooled.out[0]->data, alone.out[0]->size);
   td_tensor_release(alone.out[0]);
@@ -249,7 +161,7 @@ static void test_pool(void **state) {
 static void test_tile_grad(void **state) {
   td_tensor *in[] = {td_test_tensor(TD_FLOAT, "[2,4]", "1 2 3 4 5 6 7 8"), td_test_tensor(TD_INT32, "[2]", "2 2")};
   td_op_run run = run_of("TileGrad", "T: float", in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_FLOAT, "[1,2]", "16 20", 0);
   td_tensor_release(run.out[0]);
   release_all(in, 2);
@@ -258,15 +170,15 @@ static void test_tile_grad(void **state) {
 static void test_parallel_concat(void **state) {
   td_tensor *in[] = {td_test_tensor(TD_FLOAT, "[1,2]", "1 2"), td_test_tensor(TD_FLOAT, "[1,2]", "3 4")};
   td_op_run run = run_of("ParallelConcat", "T: float; N: 2; shape: [2,2]", in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_FLOAT, "[2,2]", "1 2 3 4", 0);
   td_tensor_release(run.out[0]);
   release_all(in, 2);
   run = run_of("_ParallelConcatStart", "dtype: int32; shape: [2]", NULL, 0);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_tensor *update[] = {run.out[0], td_test_tensor(TD_INT32, "[1]", "5")};
   td_op_run second = run_of("_ParallelConcatUpdate", "T: int32; loc: 1", update, 2);
-  run_ok(&second);
+  td_assert_runs(&second);
   td_assert_tensor(update[0], TD_INT32, "[2]", "0 5", 0);
   td_tensor_release(second.out[0]);
   second = run_of("_ParallelConcatUpdate", "T: int32; loc: 2", update, 2);
@@ -278,12 +190,12 @@ static void test_parallel_concat(void **state) {
 static void test_bad_indices_ignored(void **state) {
   td_tensor *in[] = {td_test_tensor(TD_INT32, "[2,2]", "1 2 3 4"), td_test_tensor(TD_INT32, "[3,1]", "1 5 0")};
   td_op_run run = run_of("GatherNd", "Tparams: int32; Tindices: int32; bad_indices_policy: 'IGNORE'", in, 2);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_INT32, "[3,2]", "3 4 0 0 1 2", 0);
   td_tensor_release(run.out[0]);
   td_tensor *scatter[] = {in[1], td_test_tensor(TD_FLOAT, "[3]", "1 2 3"), td_test_tensor(TD_INT32, "[1]", "3")};
   run = run_of("ScatterNd", "T: float; Tindices: int32; bad_indices_policy: 'IGNORE'", scatter, 3);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_FLOAT, "[3]", "3 1 0", 0);
   td_tensor_release(run.out[0]);
   run = run_of("ScatterNd", "T: float; Tindices: int32; bad_indices_policy: 'x'", scatter, 3);
@@ -295,7 +207,7 @@ static void test_bad_indices_ignored(void **state) {
 static void test_ensure_shape(void **state) {
   td_tensor *in[] = {td_test_tensor(TD_FLOAT, "[2,3]", "1")};
   td_op_run run = run_of("EnsureShape", "T: float; shape: [2,?]", in, 1);
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_ptr_equal(run.out[0], in[0]);
   td_tensor_release(run.out[0]);
   run = run_of("EnsureShape", "T: float; shape: [3,?]", in, 1);
@@ -306,11 +218,7 @@ static void test_ensure_shape(void **state) {
 /* ---- variables ---- */
 
 static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *resources = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, resources);
-  td_resource_mgr_release(resources);
+  td_device *d = td_test_device();
   return d;
 }
 
@@ -327,7 +235,7 @@ static void test_resource_variable(void **state) {
   pthread_rwlock_wrlock(&v->lock);
   td_variable_set(v, td_test_tensor(TD_FLOAT, "[3,2]", "1 2 3 4 5 6"));
   pthread_rwlock_unlock(&v->lock);
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_FLOAT, "[3,2]", "5 6 1 2 5 6", 0);
   td_tensor_release(run.out[0]);
   td_tensor_release(in[1]);
@@ -337,7 +245,7 @@ static void test_resource_variable(void **state) {
   in[1] = td_test_tensor(TD_INT32, "[1,2]", "1 1");
   run = run_of("ResourceGatherNd", "dtype: float; Tindices: int32", in, 2);
   run.device = d;
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_FLOAT, "[1]", "4", 0);
   td_tensor_release(run.out[0]);
   td_tensor_release(in[1]);
@@ -348,7 +256,7 @@ static void test_resource_variable(void **state) {
                          td_test_tensor(TD_INT32, "[2]", "2 1"), td_test_tensor(TD_FLOAT, "[2,1]", "20 60")};
   run = run_of("ResourceStridedSliceAssign", "T: float; Index: int32", assign, 5);
   run.device = d;
-  run_ok(&run);
+  td_assert_runs(&run);
   td_assert_tensor(before, TD_FLOAT, "[3,2]", "1 2 3 4 5 6", 0); /* who read before keeps what it read */
   td_assert_tensor(v->value, TD_FLOAT, "[3,2]", "1 20 3 4 5 60", 0);
   td_tensor_release(before);
@@ -368,13 +276,13 @@ static void test_ref_variable(void **state) {
   pthread_rwlock_wrlock(&v->lock);
   td_variable_set(v, td_test_tensor(TD_INT32, "[4]", "1 2 3 4"));
   pthread_rwlock_unlock(&v->lock);
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_ptr_equal(run.out_refs[0], v);
   td_variable_release(run.out_refs[0]);
   td_assert_tensor(v->value, TD_INT32, "[4]", "1 8 9 4", 0);
   td_tensor_release(in[4]);
   in[4] = td_tensor_slice(v->value, 0, 2); /* a view of what is assigned to */
-  run_ok(&run);
+  td_assert_runs(&run);
   td_variable_release(run.out_refs[0]);
   td_assert_tensor(v->value, TD_INT32, "[4]", "1 1 8 4", 0);
   release_all(in + 1, 4);
@@ -394,12 +302,5 @@ int main(void) {
       cmocka_unit_test(test_ref_variable),
       cmocka_unit_test(test_hostile),
   };
-  static char names[TD_COUNT(cases)][160];
-  static struct CMUnitTest tests[TD_COUNT(cases) + TD_COUNT(others)];
-  for (size_t i = 0; i < TD_COUNT(cases); i++) {
-    snprintf(names[i], sizeof names[i], "%zu %s %s", i, cases[i].op, cases[i].attrs);
-    tests[i] = (struct CMUnitTest){.name = names[i], .test_func = test_one, .initial_state = (void *)&cases[i]};
-  }
-  memcpy(tests + TD_COUNT(cases), others, sizeof others);
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

@@ -24,11 +24,7 @@ typedef struct fixture {
 
 static fixture open_barrier(void) {
   fixture f = {0};
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  f.device = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  f.device = td_test_device();
   td_op_run run = {.op = "Barrier", .attrs = FLOAT_AND_INT, .name = "b", .device = f.device, .kernel = &f.kernel};
   assert_null(td_op_test_run(&run));
   f.barrier = run.out_refs[0];

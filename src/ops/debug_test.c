@@ -62,8 +62,7 @@ static int forget(void **state) {
 /* Runs the op on `in`, which it releases. */
 static td_op_run run_on(const char *op, const char *attrs, td_tensor *in) {
   td_op_run run = {.op = op, .attrs = attrs, .in = &in, .in_count = 1, .step = &step};
-  td_status s = td_op_test_run(&run);
-  if (s) fail_msg("%s", td_status_message(s));
+  td_assert_runs(&run);
   td_tensor_release(in);
   return run;
 }

@@ -15,11 +15,7 @@
 #include "ops/testing.h"
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  *state = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  *state = td_test_device();
   return 0;
 }
 static int teardown(void **state) {
@@ -55,8 +51,7 @@ static td_tensor *second; /* output of the last run() */
 static td_tensor *run(td_device *d, const char *op, const char *attrs, td_tensor *a, td_tensor *b, td_tensor *c) {
   td_op_run r = {.op = op, .attrs = attrs, .in = (td_tensor *[]){a, b, c}, .in_count = c ? 3 : b ? 2 : a ? 1 : 0};
   r.device = d;
-  td_status s = td_op_test_run(&r);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&r);
   second = r.out_count > 1 ? keep(r.out[1]) : NULL;
   return r.out_count ? keep(r.out[0]) : NULL;
 }

@@ -135,8 +135,7 @@ static td_tensor *random_tensor(unsigned *seed, int rank, const int64_t *dims) {
 
 static td_tensor *run_op(const char *op, const char *attrs, int n, td_tensor **in) {
   td_op_run run = {.op = op, .attrs = attrs, .in = in, .in_count = n};
-  td_status s = td_op_test_run(&run);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&run);
   for (int i = 1; i < run.out_count; i++) td_tensor_release(run.out[i]);
   return run.out[0];
 }

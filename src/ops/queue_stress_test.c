@@ -231,11 +231,7 @@ static void shuffle(void **state) {
 }
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  *state = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  *state = td_test_device();
   return 0;
 }
 

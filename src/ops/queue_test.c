@@ -19,11 +19,7 @@
 static td_device *device;
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  device = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  device = td_test_device();
   return 0;
 }
 

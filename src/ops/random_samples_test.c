@@ -94,15 +94,6 @@ static void hostile_parameters(void **state) {
 
 /* ---- generators in variables ---- */
 
-static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
-  return d;
-}
-
 static td_tensor *make_variable(td_device *d, const char *shape, const char *values) {
   td_tensor *h, *none;
   assert_null(run(d, NULL, "VarHandleOp", "dtype: int64; shape: unknown; shared_name: 'rng'", NULL, 0, &h));
@@ -120,7 +111,7 @@ static void expect_variable(td_device *d, td_tensor *h, const char *values) {
 }
 
 static void generators(void **state) {
-  td_device *d = make_device();
+  td_device *d = td_test_device();
   td_tensor *h = make_variable(d, "[3]", "11 22 33"), *t;
   td_tensor *one = td_test_tensor(TD_INT64, "[]", "1"), *three = td_test_tensor(TD_INT64, "[1]", "3");
   td_tensor *two = td_test_tensor(TD_INT64, "[1]", "2"), *delta = td_test_tensor(TD_INT64, "[]", "3");

@@ -127,11 +127,6 @@ static double tolerance_of(const stream_case *c) {
   return c->dtype == TD_HALF ? 1e-3 : c->dtype == TD_BFLOAT16 ? 8e-3 : c->dtype == TD_DOUBLE ? 1e-14 : 1e-6;
 }
 
-static void run_ok(td_op_run *run) {
-  td_status s = td_op_test_run(run);
-  if (s) fail_msg("%s: %s", run->op, td_status_message(s));
-}
-
 static void test_stateful_streams(void **state) {
   td_tensor *shape = td_test_tensor(TD_INT32, "[2]", "3 3");
   for (size_t i = 0; i < TD_COUNT(stateful); i++) {
@@ -140,7 +135,7 @@ static void test_stateful_streams(void **state) {
     td_kernel *k = NULL;
     td_op_run run = {.op = stateful[i].op, .attrs = attrs, .in = &shape, .in_count = 1, .kernel = &k};
     for (int round = 0; round < 2; round++) {
-      run_ok(&run);
+      td_assert_runs(&run);
       td_assert_tensor(run.out[0], stateful[i].dtype, "[3,3]", stateful[i].values[round], tolerance_of(&stateful[i]));
       td_tensor_release(run.out[0]);
     }
@@ -159,7 +154,7 @@ static void test_stateless_streams(void **state) {
     snprintf(attrs, sizeof attrs, "%s; dtype: %s", is_v2 ? "Tshape: int32" : "T: int32; Tseed: int64",
              td_dtype_name(stateless[i].dtype));
     td_op_run run = {.op = stateless[i].op, .attrs = attrs, .in = is_v2 ? v2 : old, .in_count = is_v2 ? 4 : 2};
-    run_ok(&run);
+    td_assert_runs(&run);
     td_assert_tensor(run.out[0], stateless[i].dtype, "[3,3]", stateless[i].values[0], tolerance_of(&stateless[i]));
     td_tensor_release(run.out[0]);
   }
@@ -174,7 +169,7 @@ static void expect(const char *op, const char *attrs, td_tensor **in, int in_cou
   td_kernel *k = NULL;
   td_op_run run = {.op = op, .attrs = attrs, .in = in, .in_count = in_count, .kernel = &k};
   for (int round = 0; round < (second ? 2 : 1); round++) {
-    run_ok(&run);
+    td_assert_runs(&run);
     td_assert_tensor(run.out[0], dtype, shape, round ? second : first, 0);
     for (int i = 0; i < run.out_count; i++) td_tensor_release(run.out[i]);
   }
@@ -312,8 +307,8 @@ static void test_independent_of_threads(void **state) {
         td_tensor *shape = shape_of("[1]", dims);
         td_op_run alone = {.op = ops[op], .attrs = attrs, .in = &shape, .in_count = 1}, shared = alone;
         shared.step = &step;
-        run_ok(&alone);
-        run_ok(&shared);
+        td_assert_runs(&alone);
+        td_assert_runs(&shared);
         assert_int_equal(alone.out[0]->count, n);
         assert_memory_equal(alone.out[0]->data, shared.out[0]->data, alone.out[0]->size);
         td_tensor_release(alone.out[0]);
@@ -328,7 +323,7 @@ static void test_independent_of_threads(void **state) {
 static void test_distribution(void **state) {
   td_tensor *shape = shape_of("[1]", "1000000");
   td_op_run run = {.op = "RandomStandardNormal", .attrs = "T: int32; dtype: float", .in = &shape, .in_count = 1};
-  run_ok(&run);
+  td_assert_runs(&run);
   double sum = 0, squares = 0;
   for (int64_t i = 0; i < run.out[0]->count; i++) {
     double v = TD_DATA(run.out[0], float)[i];
@@ -364,7 +359,7 @@ static void test_shared_kernel(void **state) {
   td_kernel *k = NULL;
   td_op_run first = {
       .op = "RandomUniform", .attrs = "T: int32; dtype: float; seed: 3", .in = &shape, .in_count = 1, .kernel = &k};
-  run_ok(&first);
+  td_assert_runs(&first);
   draw draws[3];
   pthread_t threads[3];
   for (int i = 0; i < 3; i++) {

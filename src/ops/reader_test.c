@@ -24,11 +24,7 @@ static td_device *device;
 static td_pool *pool;
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  device = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  device = td_test_device();
   pool = td_pool_create("test", "", 2);
   return mkdtemp(dir) ? 0 : -1;
 }
@@ -52,8 +48,7 @@ static char *write_text(const char *name, td_str text) { /* the path, td_free()d
 
 static td_tensor *make(const char *op, const char *attrs) {
   td_op_run run = {.op = op, .attrs = attrs, .device = device};
-  td_status s = td_op_test_run(&run);
-  if (s) fail_msg("%s", td_status_message(s));
+  td_assert_runs(&run);
   return run.out[0];
 }
 

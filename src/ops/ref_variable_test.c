@@ -16,22 +16,13 @@
 #include "ops/testing.h"
 
 static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  td_device *d = td_test_device();
   return d;
-}
-
-static void run_ok(td_op_run *run) {
-  td_status s = td_op_test_run(run);
-  if (s) fail_msg("%s: %s", run->op, td_status_message(s));
 }
 
 static td_variable *make_variable(td_device *d, const char *attrs, const char *name) {
   td_op_run run = {.op = "VariableV2", .attrs = attrs, .name = name, .device = d};
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_non_null(run.out_refs[0]);
   return run.out_refs[0];
 }
@@ -40,7 +31,7 @@ static td_variable *make_variable(td_device *d, const char *attrs, const char *n
 static void update(const char *op, const char *attrs, td_variable *v, td_tensor *value) {
   td_op_run run = {
       .op = op, .attrs = attrs, .in = (td_tensor *[]){NULL, value}, .in_count = 2, .refs = (td_variable *[]){v, NULL}};
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_ptr_equal(run.out_refs[0], v);
   td_variable_release(run.out_refs[0]);
   td_tensor_release(value);
@@ -57,7 +48,7 @@ static void update_fails(const char *op, const char *attrs, td_variable *v, td_t
 static bool is_initialized(td_variable *v) {
   td_op_run run = {
       .op = "IsVariableInitialized", .attrs = "dtype: float", .in = (td_tensor *[]){NULL}, .in_count = 1, .refs = &v};
-  run_ok(&run);
+  td_assert_runs(&run);
   bool result = TD_DATA(run.out[0], bool)[0];
   td_tensor_release(run.out[0]);
   return result;
@@ -99,10 +90,10 @@ static void test_cleared_under_one_kernel(void **state) {
   td_device *d = make_device();
   td_kernel *k = NULL;
   td_op_run run = {.op = "VariableV2", .attrs = "dtype: float; shape: []", .name = "v", .device = d, .kernel = &k};
-  run_ok(&run);
+  td_assert_runs(&run);
   td_variable *first = run.out_refs[0];
   td_resource_mgr_cleanup(d->resources, TD_STR("test"));
-  run_ok(&run);
+  td_assert_runs(&run);
   assert_ptr_not_equal(run.out_refs[0], first);
   td_variable_release(run.out_refs[0]);
   td_variable_release(first);
@@ -211,7 +202,7 @@ static void test_count_up_to(void **state) {
   td_op_run run = {
       .op = "CountUpTo", .attrs = "T: int64; limit: 3", .in = (td_tensor *[]){NULL}, .in_count = 1, .refs = &v};
   for (int i = 1; i < 3; i++) {
-    run_ok(&run);
+    td_assert_runs(&run);
     assert_int_equal(TD_DATA(run.out[0], int64_t)[0], i);
     td_tensor_release(run.out[0]);
   }
@@ -226,7 +217,7 @@ static void test_temporary(void **state) {
   td_step step = {
       .id = 1, .cancellation = td_cancellation_create(), .step_resources = td_resource_mgr_create(TD_STR("s"))};
   td_op_run make = {.op = "TemporaryVariable", .attrs = "shape: [2]; dtype: float; var_name: 't'", .step = &step};
-  run_ok(&make);
+  td_assert_runs(&make);
   td_variable *v = make.out_refs[0];
   td_assert_run_fails(&make, TD_ALREADY_EXISTS, "");
   update("Assign", "T: float", v, td_test_tensor(TD_FLOAT, "[2]", "4 5"));
@@ -236,7 +227,7 @@ static void test_temporary(void **state) {
                    .in = (td_tensor *[]){NULL},
                    .in_count = 1,
                    .refs = &v};
-  run_ok(&end);
+  td_assert_runs(&end);
   td_assert_tensor(end.out[0], TD_FLOAT, "[2]", "4 5", 0);
   td_tensor_release(end.out[0]);
   td_assert_run_fails(&end, TD_NOT_FOUND, "");

@@ -14,17 +14,8 @@
 #include "framework/variable.h"
 #include "ops/testing.h"
 
-static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
-  return d;
-}
-
 static int setup(void **state) {
-  *state = make_device();
+  *state = td_test_device();
   return 0;
 }
 static int teardown(void **state) {
@@ -35,8 +26,7 @@ static int teardown(void **state) {
 /* Runs an op on up to two inputs, the second of which it releases; its first output or NULL. */
 static td_tensor *run(td_device *d, const char *op, const char *attrs, td_tensor *a, td_tensor *b) {
   td_op_run r = {.op = op, .attrs = attrs, .in = (td_tensor *[]){a, b}, .in_count = b ? 2 : a ? 1 : 0, .device = d};
-  td_status s = td_op_test_run(&r);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&r);
   td_tensor_release(b);
   return r.out[0];
 }

@@ -113,11 +113,7 @@ static const struct {
 };
 
 static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  td_device *d = td_test_device();
   return d;
 }
 
@@ -157,8 +153,7 @@ static void teardown(fixture *f) {
 }
 
 static void run_ok(fixture *f) {
-  td_status s = td_op_test_run(&f->run);
-  if (s) fail_msg("%s: %s", f->op, td_status_message(s));
+  td_assert_runs(&f->run);
   if (f->refs[0]) assert_ptr_equal(f->run.out_refs[0], f->v);
   td_variable_release(f->run.out_refs[0]);
 }

@@ -14,11 +14,7 @@
 static td_device *device;
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  device = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  device = td_test_device();
   return 0;
 }
 
@@ -66,8 +62,7 @@ static void expect_take(const char *shape, const char *handles, const sparse *s)
   td_tensor *in = td_test_tensor(TD_INT64, shape, handles);
   td_op_run run;
   take_run(&run, &in, "dtype: string; shared_name: 'm'");
-  td_status status = td_op_test_run(&run);
-  if (status) fail_msg("%s", td_status_message(status));
+  td_assert_runs(&run);
   td_assert_tensor(run.out[0], TD_INT64, s->index_shape, s->indices, 0);
   td_assert_tensor(run.out[1], TD_STRING, s->value_shape, s->values, 0);
   td_assert_tensor(run.out[2], TD_INT64, s->rank, s->dims, 0);

@@ -23,8 +23,7 @@ static void drop(inputs *in) {
 
 static td_op_run run(const char *op, const char *attrs, inputs in) {
   td_op_run r = {.op = op, .attrs = attrs, .in = in.t, .in_count = in.count};
-  td_status s = td_op_test_run(&r);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&r);
   drop(&in);
   return r;
 }

@@ -30,8 +30,7 @@ static td_op_run run(const char *op, const char *attrs, td_tensor *a, td_tensor 
   td_tensor *in[] = {a, b, c};
   int n = c ? 3 : b ? 2 : a ? 1 : 0;
   start(&r, op, attrs, in, n);
-  td_status s = td_op_test_run(&r);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&r);
   release(in, n);
   return r;
 }

@@ -148,17 +148,19 @@ static td_status run_kernel(td_op_run *run, td_kernel *k, td_device *device, td_
   return s;
 }
 
+td_device *td_test_device(void) {
+  td_device_name name;
+  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
+  td_resource_mgr *resources = td_resource_mgr_create(TD_STR("test"));
+  td_device *device = td_device_create(&name, 1, resources);
+  td_resource_mgr_release(resources);
+  return device;
+}
+
 td_status td_op_test_run(td_op_run *run) {
   TD_TRY(td_ops_register());
   td_arena arena = {0};
-  td_device *device = run->device ? td_device_retain(run->device) : NULL;
-  if (!device) {
-    td_device_name name;
-    td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name);
-    td_resource_mgr *resources = td_resource_mgr_create(TD_STR("test"));
-    device = td_device_create(&name, 1, resources);
-    td_resource_mgr_release(resources);
-  }
+  td_device *device = run->device ? td_device_retain(run->device) : td_test_device();
   td_step own_step = {.id = 1}, *step = run->step ? run->step : &own_step;
   if (!run->step) {
     own_step.cancellation = td_cancellation_create();
@@ -285,6 +287,11 @@ void td_assert_tensor(const td_tensor *t, td_dtype dtype, const char *shape, con
   }
   td_free(got);
   td_tensor_release(e);
+}
+
+void td_assert_runs(td_op_run *run) {
+  td_status s = td_op_test_run(run);
+  if (s) fail_msg("%s: %s", run->op, td_status_message(s));
 }
 
 void td_assert_run_fails(td_op_run *run, td_code code, const char *text) {

@@ -23,12 +23,16 @@ typedef struct td_op_run {
   int out_count;
 } td_op_run;
 td_status td_op_test_run(td_op_run *run) TD_MUST_USE;
+/* Asserts that it succeeds. */
+void td_assert_runs(td_op_run *run);
+/* Asserts that it fails with `code` and a message containing `text`. */
+void td_assert_run_fails(td_op_run *run, td_code code, const char *text);
+/* A device /job:test/replica:0/task:0/device:CPU:0 with resources of its own; one reference. */
+td_device *td_test_device(void);
 
 /* Tensors from literals: td_test_tensor(TD_FLOAT, "[2,2]", "1 2 3 nan"); strings are separated by blanks. */
 td_tensor *td_test_tensor(td_dtype dtype, const char *shape, const char *values);
 /* Asserts (cmocka) dtype, shape and values, floating types within `tolerance` relative to max(1, |expected|). */
 void td_assert_tensor(const td_tensor *t, td_dtype dtype, const char *shape, const char *values, double tolerance);
-/* Asserts that a run fails with `code` and a message containing `text`. */
-void td_assert_run_fails(td_op_run *run, td_code code, const char *text);
 
 #endif /* TD_OPS_TESTING_H_ */

@@ -563,11 +563,7 @@ static td_tensor *make_grad(td_dtype dtype, bool sparse) {
 }
 
 static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  td_device *d = td_test_device();
   return d;
 }
 
@@ -641,8 +637,7 @@ static void teardown(fixture *f) {
 }
 
 static void run_ok(td_op_run *run) {
-  td_status s = td_op_test_run(run);
-  if (s) fail_msg("%s: %s", run->op, td_status_message(s));
+  td_assert_runs(run);
   for (int i = 0; i < 8; i++) td_variable_release(run->out_refs[i]);
 }
 

@@ -14,17 +14,8 @@
 #include "framework/device.h"
 #include "ops/testing.h"
 
-static td_device *make_device(void) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  td_device *d = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
-  return d;
-}
-
 static int setup(void **state) {
-  *state = make_device();
+  *state = td_test_device();
   return 0;
 }
 static int teardown(void **state) {
@@ -59,8 +50,7 @@ static void call_end(call *c) {
 static td_tensor *run(td_device *d, const char *op, const char *attrs, td_tensor *a, td_tensor *b, td_tensor *e) {
   call c;
   call_init(&c, d, op, attrs, a, b, e);
-  td_status s = td_op_test_run(&c.run);
-  if (s) fail_msg("%s: %s", op, td_status_message(s));
+  td_assert_runs(&c.run);
   for (int i = 1; i < c.run.out_count; i++) td_tensor_release(c.run.out[i]);
   return c.run.out_count ? c.run.out[0] : NULL;
 }
@@ -261,8 +251,7 @@ static td_tensor *step_run(stress *s, const char *op, const char *attrs, td_tens
   call c;
   call_init(&c, s->device, op, attrs, a, b, e);
   c.run.step = &s->step;
-  td_status status = td_op_test_run(&c.run);
-  if (status) fail_msg("%s: %s", op, td_status_message(status));
+  td_assert_runs(&c.run);
   for (int i = 1; i < c.run.out_count; i++) td_tensor_release(c.run.out[i]);
   return c.run.out_count ? c.run.out[0] : NULL;
 }

@@ -22,11 +22,7 @@ static td_device *device;
 static td_pool *pool;
 
 static int setup(void **state) {
-  td_device_name name;
-  assert_true(td_device_name_parse(TD_STR("/job:test/replica:0/task:0/device:CPU:0"), &name));
-  td_resource_mgr *m = td_resource_mgr_create(TD_STR("test"));
-  device = td_device_create(&name, 1, m);
-  td_resource_mgr_release(m);
+  device = td_test_device();
   pool = td_pool_create("test", NULL, 3);
   return 0;
 }
@@ -177,8 +173,7 @@ static td_tensor *op(const char *name, const char *attrs, td_tensor *first, ...)
   for (td_tensor *t = first; t; t = va_arg(args, td_tensor *)) in[n++] = t;
   va_end(args);
   td_op_run run = {.op = name, .attrs = attrs, .device = device, .in = in, .in_count = n, .functions = runtime()};
-  td_status s = td_op_test_run(&run);
-  if (s) fail_msg("%s: %s", name, td_status_message(s));
+  td_assert_runs(&run);
   for (int i = 0; i < n; i++) td_tensor_release(in[i]);
   return run.out[0];
 }
