@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "rpc/frames.h"
 #include "rpc/loop_internal.h"
 
 enum {
@@ -15,25 +16,11 @@ enum {
   TURN_BYTES = 256 * 1024, /* written, and read, a turn and connection, so that nobody starves */
   DIRECT_MIN = 4096,       /* what is left of a frame that is worth a read of its own */
   BEHIND_DIRECT = 1024,
-  MAGIC = 24,                   /* bytes of the client's preface before its first frame */
-  MAX_HEADER_BYTES = 64 * 1024, /* of one request, decoded */
-  MAX_HEADERS_FRAME = 16 * 1024,
-  DATA_KEPT = 32,
-  CONTROL_BURST = 10000, /* frames that do nothing, at once and a second */
-  CONTROL_RATE = 2000,
-  RESET_BURST = 65536, /* as many as streams: all may be cancelled at once */
-  RESET_RATE = 5000,
   RESETS_KEPT = 64,
   LAST_STREAM = INT32_MAX - 1000,
 };
 static const uint64_t SETTLE_NS = 20 * 1000000000ull; /* for the peer's first settings */
 static const uint64_t LINGER_NS = 1000000000;
-
-/* How many frames of a kind a peer may still send. */
-typedef struct td_bucket {
-  uint64_t at_ns;
-  uint32_t tokens;
-} td_bucket;
 
 struct td_conn {
   int references;
@@ -57,21 +44,14 @@ struct td_conn {
   bool peer_is_taking; /* bytes wait until the peer has copied others */
   td_out_queue out;
 
-  /* frame follower */
-  uint32_t magic_left;
-  unsigned char head[9];
-  uint32_t head_size, frame_left;
-  uint8_t frame_type, frame_flags;
-  int32_t frame_stream;
-  bool bulk;             /* the last read landed in a message: its next frame is likely to follow */
-  uint32_t header_bytes; /* of the block that is being received */
-  td_bucket control, resets;
+  td_frames frames;
+  bool bulk;                      /* the last read landed in a message: its next frame is likely to follow */
+  uint32_t header_bytes;          /* of the block that is being received */
   int32_t last_begun;             /* server: the highest stream so far */
   int32_t reset_ids[RESETS_KEPT]; /* streams that we reset: the peer may not know yet */
   uint32_t reset_count;
-  int32_t data_ids[DATA_KEPT];    /* of the latest DATA frames */
-  uint32_t data_seen, data_begun; /* DATA frames that came, and that nghttp2 took */
-  uint32_t data_fed;              /* data_seen when bytes were last fed */
+  uint32_t data_begun; /* DATA frames that nghttp2 took, */
+  uint32_t data_fed;   /* and frames.data_seen when bytes were last fed */
 
   td_timer timer;
   uint64_t keepalive_ns, heard_ns;
@@ -319,77 +299,14 @@ static void flush(td_work *w) {
 
 /* ---- receiving -------------------------------------------------------------------------------------------- */
 
-static bool spend(td_conn *c, td_bucket *b, uint32_t burst, uint32_t rate) {
-  if (b->tokens) {
-    b->tokens--;
-    return true;
-  }
-  uint64_t now = td_loop_now_ns(c->loop), earned = (now - b->at_ns) / (1000000000u / rate);
-  b->at_ns = now;
-  b->tokens = (uint32_t)TD_MIN(earned, (uint64_t)burst);
-  if (!b->tokens) return false;
-  b->tokens--;
-  return true;
-}
-
-/* A frame's header is complete: is the peer flooding us? */
-static bool frame_is_fair(td_conn *c) {
-  switch (c->frame_type) {
-    case NGHTTP2_DATA:
-      c->data_ids[c->data_seen++ % DATA_KEPT] = c->frame_stream;
-      if (c->frame_left || c->frame_flags & NGHTTP2_FLAG_END_STREAM) return true;
-      break;
-    case NGHTTP2_HEADERS:
-      return c->frame_left <= (c->server ? MAX_HEADERS_FRAME : MAX_HEADER_BYTES); /* servers we chose ourselves */
-    case NGHTTP2_CONTINUATION:
-      if (c->frame_left > MAX_HEADERS_FRAME) return false;
-      break;
-    case NGHTTP2_RST_STREAM:
-      return spend(c, &c->resets, RESET_BURST, RESET_RATE);
-    case NGHTTP2_GOAWAY:
-    case NGHTTP2_WINDOW_UPDATE:
-      return true;
-    default:
-      break;
-  }
-  return spend(c, &c->control, CONTROL_BURST, CONTROL_RATE);
-}
-
-/* Keeps track of where frames begin and end. */
-static bool follow(td_conn *c, const unsigned char *p, size_t size) {
-  while (size) {
-    uint32_t *left = c->magic_left ? &c->magic_left : &c->frame_left;
-    if (*left) {
-      size_t n = TD_MIN(size, (size_t)*left);
-      *left -= (uint32_t)n;
-      p += n;
-      size -= n;
-      continue;
-    }
-    size_t n = TD_MIN(size, sizeof c->head - c->head_size);
-    memcpy(c->head + c->head_size, p, n);
-    c->head_size += (uint32_t)n;
-    p += n;
-    size -= n;
-    if (c->head_size < sizeof c->head) return true;
-    const unsigned char *h = c->head;
-    c->head_size = 0;
-    c->frame_left = (uint32_t)h[0] << 16 | (uint32_t)h[1] << 8 | h[2];
-    c->frame_type = h[3];
-    c->frame_flags = h[4];
-    c->frame_stream = (int32_t)(((uint32_t)h[5] << 24 | (uint32_t)h[6] << 16 | (uint32_t)h[7] << 8 | h[8]) & INT32_MAX);
-    if (!frame_is_fair(c)) return false;
-  }
-  return true;
-}
-
 /* Where the rest of the current frame should land, if it is a large piece of a message that knows its place. */
 static char *direct_window(td_conn *c, size_t *size) {
-  if (c->frame_left < DIRECT_MIN || c->frame_type != NGHTTP2_DATA || c->frame_flags & NGHTTP2_FLAG_PADDED) return NULL;
-  td_h2_stream *s = nghttp2_session_get_stream_user_data(c->session, c->frame_stream);
+  const td_frames *f = &c->frames;
+  if (f->left < DIRECT_MIN || f->head_size || f->type != NGHTTP2_DATA || f->flags & NGHTTP2_FLAG_PADDED) return NULL;
+  td_h2_stream *s = nghttp2_session_get_stream_user_data(c->session, f->stream);
   if (!s || s->discard) return NULL;
   char *p = td_incoming_window(&s->in, size);
-  if (p && *size > c->frame_left) *size = c->frame_left;
+  if (p && *size > f->left) *size = f->left;
   return p;
 }
 
@@ -402,18 +319,21 @@ static bool is_stray(td_conn *c, int32_t id) {
 
 /* nghttp2, told not to remember closed streams, drops DATA on them; the peer is to hear that they are closed. */
 static void answer_stray_data(td_conn *c) {
-  uint32_t fresh = TD_MIN(c->data_seen - c->data_fed, (uint32_t)DATA_KEPT);
+  const td_frames *f = &c->frames;
+  uint32_t fresh = TD_MIN(f->data_seen - c->data_fed, (uint32_t)TD_FRAMES_DATA_KEPT);
   for (uint32_t i = 1; i <= fresh && c->server; i++) {
-    int32_t id = c->data_ids[(c->data_seen - i) % DATA_KEPT];
+    int32_t id = f->data[(f->data_seen - i) % TD_FRAMES_DATA_KEPT];
     if (id && is_stray(c, id)) nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, id, NGHTTP2_STREAM_CLOSED);
   }
-  c->data_begun = c->data_seen;
+  c->data_begun = f->data_seen;
 }
 
-static bool feed(td_conn *c, const char *data, size_t size) {
-  ssize_t n = nghttp2_session_mem_recv(c->session, (const uint8_t *)data, size);
-  if (c->data_seen != c->data_begun) answer_stray_data(c);
-  c->data_fed = c->data_seen;
+static bool feed(td_conn *c, const struct iovec *spans, int count) {
+  ssize_t n = 0;
+  for (int i = 0; i < count && n >= 0; i++)
+    n = nghttp2_session_mem_recv(c->session, spans[i].iov_base, spans[i].iov_len);
+  if (c->frames.data_seen != c->data_begun) answer_stray_data(c);
+  c->data_fed = c->frames.data_seen;
   if (n >= 0) return true;
   c->last_words = true;
   td_conn_close(c, td_error(TD_UNAVAILABLE, "HTTP/2 from %s is broken: %s", c->peer, nghttp2_strerror((int)n)));
@@ -424,7 +344,7 @@ static bool flooded(td_conn *c) {
   nghttp2_session_terminate_session(c->session, NGHTTP2_ENHANCE_YOUR_CALM);
   td_status why =
       td_error(TD_UNAVAILABLE, "Connection to %s is closed: too many or too large frames of type %d (%u bytes)",
-               c->peer, c->frame_type, c->frame_left);
+               c->peer, c->frames.type, c->frames.left);
   td_warn("%s", td_status_message(why));
   c->last_words = true;
   td_conn_close(c, why);
@@ -442,7 +362,7 @@ static bool read_once(td_conn *c, size_t *total) {
   char *scratch = td_loop_scratch(c->loop);
   if (direct) iov[count++] = (struct iovec){window, direct};
   /* Other bytes only behind the frame's end, and then few: what follows is most likely the next large frame. */
-  size_t room = direct && direct < c->frame_left ? 0 : direct || c->bulk ? BEHIND_DIRECT : TD_LOOP_SCRATCH;
+  size_t room = direct && direct < c->frames.left ? 0 : direct || c->bulk ? BEHIND_DIRECT : TD_LOOP_SCRATCH;
   if (room) iov[count++] = (struct iovec){scratch, room};
   ssize_t n = c->io->ops->readv(c->io, iov, count);
   if (n == -EAGAIN) return false;
@@ -457,12 +377,14 @@ static bool read_once(td_conn *c, size_t *total) {
   size_t first = TD_MIN((size_t)n, direct), rest = (size_t)n - first;
   *total += (size_t)n;
   if (first) {
-    c->frame_left -= (uint32_t)first;
-    if (!feed(c, window, first)) return false;
+    td_frames_skip(&c->frames, first);
+    if (!feed(c, &(struct iovec){window, first}, 1)) return false;
   }
   if (rest) {
-    if (!follow(c, (unsigned char *)scratch, rest)) return flooded(c);
-    if (!feed(c, scratch, rest)) return false;
+    struct iovec spans[2];
+    int whole = td_frames_follow(&c->frames, (unsigned char *)scratch, rest, td_loop_now_ns(c->loop), spans);
+    if (whole < 0) return flooded(c);
+    if (!feed(c, spans, whole)) return false;
   }
   return (size_t)n == direct + room;
 }
@@ -547,7 +469,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
                      uint8_t flags, void *user) {
   td_conn *c = user;
   c->header_bytes += (uint32_t)(nghttp2_rcbuf_get_buf(name).len + nghttp2_rcbuf_get_buf(value).len) + 32;
-  if (c->header_bytes > MAX_HEADER_BYTES) {
+  if (c->header_bytes > TD_MAX_HEADER_BYTES) {
     nghttp2_session_terminate_session(session, NGHTTP2_ENHANCE_YOUR_CALM);
     return NGHTTP2_ERR_CALLBACK_FAILURE;
   }
@@ -609,6 +531,10 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 }
 
 static int on_frame_sent(nghttp2_session *session, const nghttp2_frame *frame, void *user) {
+  td_conn *c = user;
+  if (frame->hd.type == NGHTTP2_GOAWAY && frame->goaway.error_code)
+    td_warn("Connection to %s ends with %s: %.*s", c->peer, nghttp2_http2_strerror(frame->goaway.error_code),
+            (int)frame->goaway.opaque_data_len, (const char *)frame->goaway.opaque_data);
   if (frame->hd.type != NGHTTP2_HEADERS || !(frame->hd.flags & NGHTTP2_FLAG_END_STREAM)) return 0;
   td_h2_stream *s = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
   if (s && s->reset_after) td_conn_reset(s, NGHTTP2_NO_ERROR);
@@ -673,7 +599,7 @@ static int session_create(td_conn *c) {
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
     nghttp2_option_set_no_closed_streams(option, 1);
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1); /* a grpc-message may end in a blank */
-    nghttp2_option_set_stream_reset_rate_limit(option, 2 * RESET_BURST, RESET_RATE); /* ours comes first */
+    nghttp2_option_set_stream_reset_rate_limit(option, 2 * TD_RESET_BURST, TD_RESET_RATE); /* ours comes first */
     rc = c->server ? nghttp2_session_server_new2(&c->session, callbacks, c, option)
                    : nghttp2_session_client_new2(&c->session, callbacks, c, option);
   }
@@ -686,7 +612,7 @@ static int submit_settings(td_conn *c, uint32_t max_streams) {
   nghttp2_settings_entry e[4] = {
       {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, MAX_WINDOW},
       {NGHTTP2_SETTINGS_MAX_FRAME_SIZE, MAX_FRAME},
-      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, c->server ? MAX_HEADERS_FRAME : MAX_HEADER_BYTES},
+      {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, c->server ? TD_MAX_HEADERS_FRAME : TD_MAX_HEADER_BYTES},
       {c->server ? NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS : NGHTTP2_SETTINGS_ENABLE_PUSH, c->server ? max_streams : 0},
   };
   int rc = nghttp2_submit_settings(c->session, NGHTTP2_FLAG_NONE, e, TD_COUNT(e));
@@ -709,10 +635,8 @@ td_status td_conn_create(const td_conn_options *o, td_stream *io, td_conn **out)
   c->flush.run = flush;
   c->again.run = read_again;
   c->timer.fire = tick;
-  c->magic_left = o->server ? MAGIC : 0;
   c->heard_ns = td_loop_now_ns(o->loop);
-  c->control = (td_bucket){c->heard_ns, CONTROL_BURST};
-  c->resets = (td_bucket){c->heard_ns, RESET_BURST};
+  td_frames_init(&c->frames, o->server, c->heard_ns);
   td_out_queue_init(&c->out);
   int rc = session_create(c);
   if (!rc) rc = submit_settings(c, o->max_streams);

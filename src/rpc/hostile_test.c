@@ -275,6 +275,24 @@ static void large_header_blocks_end_the_connection(void **state) {
   server_lives();
 }
 
+/* As gRPC's own clients do when a call is cancelled as it starts: the connection's other calls go on. */
+static void the_reset_of_a_call_that_never_began_is_nothing(void **state) {
+  int fd = dial();
+  td_strbuf b = {0};
+  bool closed;
+  preface(&b);
+  request(&b, 1, "/t/E");
+  frame(&b, RST, 0, 3, TD_STR("\0\0\0\x08"));
+  td_strbuf got = talk(fd, &b, TD_STR("hello"), &closed);
+  assert_false(closed);
+  td_strbuf_deinit(&got);
+  request(&b, 5, "/t/E");
+  got = talk(fd, &b, TD_STR("hello"), &closed);
+  assert_false(closed);
+  td_strbuf_deinit(&got);
+  close(fd);
+}
+
 static void a_request_without_end_meets_its_deadline(void **state) {
   td_strbuf b = {0};
   bool closed;
@@ -502,6 +520,7 @@ int main(void) {
       cmocka_unit_test(floods_end_the_connection),
       cmocka_unit_test(rapid_reset_ends_the_connection),
       cmocka_unit_test(large_header_blocks_end_the_connection),
+      cmocka_unit_test(the_reset_of_a_call_that_never_began_is_nothing),
       cmocka_unit_test(a_request_without_end_meets_its_deadline),
       cmocka_unit_test(compressed_requests),
       cmocka_unit_test(sudden_ends),
