@@ -3,9 +3,7 @@
 replica_device_setter deals the variables to the ps tasks. Worker 0's client initialises them; the others wait for it.
 Without --task_index this program starts one client per target and waits for all.
 """
-import subprocess
 import sys
-import time
 
 import cluster
 
@@ -27,23 +25,12 @@ def client(args):
     with tf.Session(args.targets[args.task_index]) as session:
         if args.task_index == 0:
             session.run(initialize)
-        while len(session.run(missing)):
-            time.sleep(0.05)
+        else:
+            cluster.wait_for_variables(session, missing)
         for _ in range(STEPS):
             _, value, n = session.run([step, loss, global_step])
         print("worker %d: loss %.6f at global step %d" % (args.task_index, value, n))
 
 
-def main():
-    parser = cluster.arguments(__doc__)
-    parser.add_argument("--task_index", type=int)
-    args = cluster.parse(parser)
-    if args.task_index is not None:
-        return client(args)
-    flags = ["--targets=" + ",".join(args.targets), "--cluster=" + args.cluster]
-    clients = [subprocess.Popen([sys.executable, __file__, "--task_index=%d" % i] + flags) for i in range(len(args.targets))]
-    return max(c.wait() for c in clients)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cluster.run_on_each_worker(client, __doc__))

@@ -4,6 +4,9 @@
 """
 import argparse
 import os
+import subprocess
+import sys
+import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -38,3 +41,22 @@ def tf1():
     t.disable_eager_execution()
     t.logging.set_verbosity(t.logging.ERROR)
     return t
+
+
+def run_on_each_worker(main, description):
+    """Runs main(args) in a process per worker, args.task_index says which; with --task_index here, for that one only."""
+    parser = arguments(description)
+    parser.add_argument("--task_index", type=int)
+    args = parse(parser)
+    if args.task_index is not None:
+        return main(args)
+    flags = ["--targets=" + ",".join(args.targets), "--cluster=" + args.cluster]
+    workers = [subprocess.Popen([sys.executable, sys.argv[0], "--task_index=%d" % i] + flags)
+               for i in range(len(args.jobs["worker"]))]
+    return max(w.wait() for w in workers)
+
+
+def wait_for_variables(session, missing):
+    """Returns when another client has initialised them; missing: what tf.report_uninitialized_variables() gave."""
+    while len(session.run(missing)):
+        time.sleep(0.05)

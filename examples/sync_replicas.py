@@ -4,9 +4,7 @@ Conditional accumulators on the ps collect the workers' gradients and drop those
 have sent theirs, the mean is applied once and every worker gets a token for its next step.
 Without --task_index this program starts one client per target and waits for all.
 """
-import subprocess
 import sys
-import time
 
 import cluster
 
@@ -31,8 +29,7 @@ def client(args):
         missing = tf.report_uninitialized_variables(tf.global_variables())
     if not is_chief:
         with tf.Session(args.targets[args.task_index]) as session:
-            while len(session.run(missing)):
-                time.sleep(0.05)
+            cluster.wait_for_variables(session, missing)
     with tf.train.MonitoredTrainingSession(master=args.targets[args.task_index], is_chief=is_chief,
                                            hooks=[optimizer.make_session_run_hook(is_chief)],
                                            stop_grace_period_secs=1) as session:
@@ -46,16 +43,5 @@ def client(args):
     print("worker %d: loss %.6f at global step %d, weight %.3f, bias %.3f" % (args.task_index, value, step, w, b))
 
 
-def main():
-    parser = cluster.arguments(__doc__)
-    parser.add_argument("--task_index", type=int)
-    args = cluster.parse(parser)
-    if args.task_index is not None:
-        return client(args)
-    flags = ["--targets=" + ",".join(args.targets), "--cluster=" + args.cluster]
-    clients = [subprocess.Popen([sys.executable, __file__, "--task_index=%d" % i] + flags) for i in range(len(args.targets))]
-    return max(c.wait() for c in clients)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cluster.run_on_each_worker(client, __doc__))

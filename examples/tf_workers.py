@@ -5,9 +5,7 @@ parameter servers are tensord. Here tensorctl starts those and leaves the worker
 
     tensorctl launch --ps 2 --external_worker 2 -- python tf_workers.py
 """
-import subprocess
 import sys
-import time
 
 import cluster
 
@@ -31,24 +29,12 @@ def worker(args):
     with tf.Session(server.target, config=config) as session:
         if args.task_index == 0:
             session.run(initialize)
-        while len(session.run(missing)):
-            time.sleep(0.05)
+        else:
+            cluster.wait_for_variables(session, missing)
         for _ in range(STEPS):
             _, value, n = session.run([step, loss, global_step])
         print("worker %d: loss %.6f at global step %d" % (args.task_index, value, n))
 
 
-def main():
-    parser = cluster.arguments(__doc__)
-    parser.add_argument("--task_index", type=int)
-    args = cluster.parse(parser)
-    if args.task_index is not None:
-        return worker(args)
-    flags = ["--targets=" + ",".join(args.targets), "--cluster=" + args.cluster]
-    workers = [subprocess.Popen([sys.executable, __file__, "--task_index=%d" % i] + flags)
-               for i in range(len(args.jobs["worker"]))]
-    return max(w.wait() for w in workers)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(cluster.run_on_each_worker(worker, __doc__))
