@@ -18,7 +18,7 @@
 
 enum {
   BATCH = 128,            /* events taken at once */
-  SPIN_NS = 50 * 1000,    /* at most so long after the last byte */
+  SPIN_NS = 20 * 1000,    /* after the last byte: about what falling asleep and being woken costs */
   CROWDED_NS = 15 * 1000, /* a yield that took so long gave the core to another task */
   SCORE_MAX = 16,         /* see spin_pays() */
   PROBE_EVERY = 64,

@@ -1,7 +1,7 @@
 /* Event loop: one thread around epoll, with timers and a wake queue.
  *
  * Everything that belongs to a loop (connections, channels, timers) is touched on its thread only;
- * other threads reach it through td_loop_post(). The loop spins briefly before it sleeps (at most 50 µs after the
+ * other threads reach it through td_loop_post(). The loop spins briefly before it sleeps (at most 20 µs after the
  * last byte, yielding), never while idle.
  */
 #ifndef TD_RPC_LOOP_H_
