@@ -1,4 +1,5 @@
 #include "base/status.h"
+#include "base/testing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,14 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void check(td_status s, td_code code, const char *message) {
-  assert_int_equal(td_status_code(s), code);
-  assert_string_equal(td_status_message(s), message);
-  td_status_free(s);
-}
-
 static void test_ok(void **state) {
-  check(TD_STATUS_OK, TD_OK, "");
+  must_say(TD_STATUS_OK, TD_OK, "");
   assert_null(td_status_retain(NULL));
   assert_null(td_status_append(NULL, "%d", 1));
   assert_null(td_status_prepend(NULL, "%d", 1));
@@ -27,9 +22,9 @@ static void test_ok(void **state) {
 }
 
 static void test_messages(void **state) {
-  check(td_not_found("%s %d", "node", 7), TD_NOT_FOUND, "node 7");
-  check(td_error(TD_UNAVAILABLE, "%s", ""), TD_UNAVAILABLE, "");
-  check(td_error_bytes(TD_ABORTED, NULL, 0), TD_ABORTED, "");
+  must_say(td_not_found("%s %d", "node", 7), TD_NOT_FOUND, "node 7");
+  must_say(td_error(TD_UNAVAILABLE, "%s", ""), TD_UNAVAILABLE, "");
+  must_say(td_error_bytes(TD_ABORTED, NULL, 0), TD_ABORTED, "");
   /* the formatting buffer's edges */
   for (int n = 510; n < 516; n++) {
     td_status s = td_internal("%*d", n, 5);
@@ -41,42 +36,42 @@ static void test_messages(void **state) {
   char *big = malloc(BIG + 1);
   memset(big, 'x', BIG);
   big[BIG] = '\0';
-  check(td_internal("%s", big), TD_INTERNAL, big);
-  check(td_error_bytes(TD_INTERNAL, big, BIG), TD_INTERNAL, big);
+  must_say(td_internal("%s", big), TD_INTERNAL, big);
+  must_say(td_error_bytes(TD_INTERNAL, big, BIG), TD_INTERNAL, big);
   free(big);
   /* a peer's bytes: nothing in them is a format, and a NUL ends them */
-  check(td_error_bytes(TD_INTERNAL, "%s%n\0tail", 9), TD_INTERNAL, "%s%n");
-  check(td_error_bytes((td_code)77, "x", 1), (td_code)77, "x"); /* a code we do not know travels on */
+  must_say(td_error_bytes(TD_INTERNAL, "%s%n\0tail", 9), TD_INTERNAL, "%s%n");
+  must_say(td_error_bytes((td_code)77, "x", 1), (td_code)77, "x"); /* a code we do not know travels on */
 }
 
 static void test_annotate(void **state) {
   td_status s = td_not_found("b");
   s = td_status_prepend(s, "a%d ", 1);
   s = td_status_append(s, " %s", "c");
-  check(s, TD_NOT_FOUND, "a1 b c");
+  must_say(s, TD_NOT_FOUND, "a1 b c");
   s = td_status_derive(td_aborted("x"));
   s = td_status_append(s, "y");
   assert_true(td_status_is_derived(s));
-  check(s, TD_ABORTED, "xy");
+  must_say(s, TD_ABORTED, "xy");
   /* another owner's view does not change */
   s = td_aborted("x");
   td_status other = td_status_retain(s);
   s = td_status_append(s, "y");
-  check(other, TD_ABORTED, "x");
-  check(s, TD_ABORTED, "xy");
+  must_say(other, TD_ABORTED, "x");
+  must_say(s, TD_ABORTED, "xy");
   s = td_aborted("x");
   other = td_status_retain(s);
   s = td_status_derive(s);
   assert_true(td_status_is_derived(s));
   assert_false(td_status_is_derived(other));
   s = td_status_derive(s);
-  check(s, TD_ABORTED, "x");
+  must_say(s, TD_ABORTED, "x");
   td_status_free(other);
 }
 
 static void merge(td_status a, td_status b, const char *wanted) {
   td_status_merge(&a, b);
-  check(a, td_status_code(a), wanted);
+  must_say(a, td_status_code(a), wanted);
 }
 
 static void test_merge(void **state) {

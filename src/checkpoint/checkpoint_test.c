@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "checkpoint/bundle.h"
 #include "checkpoint/checkpoint_v1.h"
 #include "checkpoint/crc32c.h"
@@ -27,16 +28,6 @@ static int remove_dir(void **state) {
   char command[128];
   snprintf(command, sizeof command, "rm -rf '%s'", dir);
   return system(command);
-}
-
-static void ok(td_status s) {
-  if (s) fail_msg("%s", td_status_message(s));
-}
-
-static void fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("\"%s\" lacks \"%s\"", td_status_message(s), text);
-  td_status_free(s);
 }
 
 static char *path_of(const char *name) { /* one at a time */
@@ -61,7 +52,7 @@ static size_t read_file(const char *path, void *to, size_t capacity) {
 
 static td_tensor *floats(int rank, const int64_t *dims, float first) {
   td_tensor *t;
-  ok(td_tensor_create_dims(TD_FLOAT, rank, dims, &t));
+  must(td_tensor_create_dims(TD_FLOAT, rank, dims, &t));
   for (int64_t i = 0; i < t->count; i++) TD_DATA(t, float)[i] = first + (float)i;
   return t;
 }
@@ -77,7 +68,7 @@ static void test_crc(void **state) {
 static void check_key(const char *name, const char *slice, const void *expected, size_t size) {
   td_slice s;
   td_strbuf key = {0};
-  ok(td_slice_parse(td_str_of(slice), &s));
+  must(td_slice_parse(td_str_of(slice), &s));
   td_slice_key(td_str_of(name), &s, &key);
   assert_int_equal(key.size, size);
   assert_memory_equal(key.data, expected, size);
@@ -94,19 +85,20 @@ static void test_slice_keys(void **state) {
 static void test_slice_texts(void **state) {
   td_shape full, part;
   td_slice s;
-  ok(td_shape_and_slice_parse(TD_STR("7 2 3,2:-"), &full, &s, &part));
+  must(td_shape_and_slice_parse(TD_STR("7 2 3,2:-"), &full, &s, &part));
   assert_int_equal(full.rank, 2);
   assert_int_equal(part.dims[0], 2);
   assert_int_equal(part.dims[1], 2);
-  fails(td_shape_and_slice_parse(TD_STR("7"), &full, &s, &part), TD_INVALID_ARGUMENT, "Need least two elements");
-  fails(td_shape_and_slice_parse(TD_STR("7 x -:-"), &full, &s, &part), TD_INVALID_ARGUMENT, "Non numerical dimension");
-  fails(td_shape_and_slice_parse(TD_STR("7 2 3,5:-"), &full, &s, &part), TD_INTERNAL, "out of bounds");
-  fails(td_shape_and_slice_parse(TD_STR("7 2 -"), &full, &s, &part), TD_INTERNAL, "Mismatching ranks");
-  fails(td_shape_and_slice_parse(TD_STR("7 0,0"), &full, &s, &part), TD_INVALID_ARGUMENT, "positive length");
-  fails(td_shape_and_slice_parse(TD_STR("7 9223372036854775807,2"), &full, &s, &part), TD_INVALID_ARGUMENT,
-        "Extent end");
-  fails(td_shape_and_slice_parse(TD_STR("-7 -"), &full, &s, &part), TD_INVALID_ARGUMENT, "");
-  fails(td_shape_and_slice_parse(TD_STR("4294967296 4294967296 -:-"), &full, &s, &part), TD_INVALID_ARGUMENT, "");
+  must_fail(td_shape_and_slice_parse(TD_STR("7"), &full, &s, &part), TD_INVALID_ARGUMENT, "Need least two elements");
+  must_fail(td_shape_and_slice_parse(TD_STR("7 x -:-"), &full, &s, &part), TD_INVALID_ARGUMENT,
+            "Non numerical dimension");
+  must_fail(td_shape_and_slice_parse(TD_STR("7 2 3,5:-"), &full, &s, &part), TD_INTERNAL, "out of bounds");
+  must_fail(td_shape_and_slice_parse(TD_STR("7 2 -"), &full, &s, &part), TD_INTERNAL, "Mismatching ranks");
+  must_fail(td_shape_and_slice_parse(TD_STR("7 0,0"), &full, &s, &part), TD_INVALID_ARGUMENT, "positive length");
+  must_fail(td_shape_and_slice_parse(TD_STR("7 9223372036854775807,2"), &full, &s, &part), TD_INVALID_ARGUMENT,
+            "Extent end");
+  must_fail(td_shape_and_slice_parse(TD_STR("-7 -"), &full, &s, &part), TD_INVALID_ARGUMENT, "");
+  must_fail(td_shape_and_slice_parse(TD_STR("4294967296 4294967296 -:-"), &full, &s, &part), TD_INVALID_ARGUMENT, "");
 }
 
 static td_status add_numbers(td_table_builder *b, int n) {
@@ -131,28 +123,28 @@ static void test_table(void **state) {
   td_str value;
   bool found;
   int seen = 0;
-  ok(td_new_file_open(&file, path_of("table")));
+  must(td_new_file_open(&file, path_of("table")));
   td_table_builder_init(&b, &file);
-  ok(add_numbers(&b, N));
-  fails(td_table_builder_add(&b, TD_STR("key/000001"), TD_STR("")), TD_INTERNAL, "does not come after");
-  ok(td_table_builder_finish(&b));
-  ok(td_new_file_sync(&file));
-  ok(td_new_file_publish(&file));
+  must(add_numbers(&b, N));
+  must_fail(td_table_builder_add(&b, TD_STR("key/000001"), TD_STR("")), TD_INTERNAL, "does not come after");
+  must(td_table_builder_finish(&b));
+  must(td_new_file_sync(&file));
+  must(td_new_file_publish(&file));
   td_table_builder_deinit(&b);
   td_new_file_deinit(&file);
-  ok(td_table_open(path_of("table"), false, &t));
+  must(td_table_open(path_of("table"), false, &t));
   for (int i = 0; i < N; i += 77) {
     char key[32];
     snprintf(key, sizeof key, "key/%06d", i);
-    ok(td_table_get(t, td_str_of(key), &value, &found));
+    must(td_table_get(t, td_str_of(key), &value, &found));
     assert_true(found);
     assert_memory_equal(value.data, &i, sizeof i);
   }
-  ok(td_table_get(t, TD_STR("key/0000015"), &value, &found));
+  must(td_table_get(t, TD_STR("key/0000015"), &value, &found));
   assert_false(found);
-  ok(td_table_get(t, TD_STR("zzz"), &value, &found));
+  must(td_table_get(t, TD_STR("zzz"), &value, &found));
   assert_false(found);
-  ok(td_table_each(t, count_entry, &seen));
+  must(td_table_each(t, count_entry, &seen));
   assert_int_equal(seen, N);
   td_table_close(t);
 }
@@ -171,13 +163,13 @@ static void test_golden_bundle(void **state) {
   assert_int_equal(sizeof golden_index - 1, 121);
   write_file(path_of("golden.index"), golden_index, 121);
   write_file(path_of("golden.data-00000-of-00001"), "\0\0\xc0\x3f\0\0\0\xc0", 8);
-  ok(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
-  ok(td_bundle_plan_create(r, TD_STR("w"), NULL, &p));
-  ok(td_bundle_read(p, &t));
+  must(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
+  must(td_bundle_plan_create(r, TD_STR("w"), NULL, &p));
+  must(td_bundle_read(p, &t));
   assert_true(TD_DATA(t, float)[0] == 1.5f && TD_DATA(t, float)[1] == -2);
   td_tensor_release(t);
   td_bundle_plan_destroy(p);
-  fails(td_bundle_plan_create(r, TD_STR("x"), NULL, &p), TD_NOT_FOUND, "Key x not found in checkpoint");
+  must_fail(td_bundle_plan_create(r, TD_STR("x"), NULL, &p), TD_NOT_FOUND, "Key x not found in checkpoint");
   td_bundle_reader_close(r);
 }
 
@@ -210,14 +202,14 @@ static void test_corrupt_bundle(void **state) {
   td_tensor *t;
   write_file(path_of("golden.index"), golden_index, sizeof bytes);
   write_file(path_of("golden.data-00000-of-00001"), "\0\0\xc0\x3f\0\0\0\xc1", 8);
-  ok(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
-  ok(td_bundle_plan_create(r, TD_STR("w"), NULL, &p));
-  fails(td_bundle_read(p, &t), TD_DATA_LOSS, "Checksum does not match: stored ");
+  must(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
+  must(td_bundle_plan_create(r, TD_STR("w"), NULL, &p));
+  must_fail(td_bundle_read(p, &t), TD_DATA_LOSS, "Checksum does not match: stored ");
   td_bundle_plan_destroy(p);
   td_bundle_reader_close(r);
   write_file(path_of("golden.data-00000-of-00001"), "\0\0\xc0\x3f", 4);
-  ok(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
-  fails(td_bundle_plan_create(r, TD_STR("w"), NULL, &p), TD_DATA_LOSS, "offset 0");
+  must(td_bundle_reader_open(td_str_of(path_of("golden")), false, &r));
+  must_fail(td_bundle_plan_create(r, TD_STR("w"), NULL, &p), TD_DATA_LOSS, "offset 0");
   td_bundle_reader_close(r);
 }
 
@@ -228,21 +220,21 @@ static void test_strings(void **state) {
   td_bundle_plan *p;
   td_tensor *t, *back;
   char bytes[64];
-  ok(td_tensor_create_dims(TD_STRING, 1, &(int64_t){3}, &t));
-  for (int i = 0; i < 3; i++) ok(td_string_set(TD_DATA(t, td_string) + i, td_str_of(values[i])));
-  ok(td_bundle_writer_create(td_str_of(path_of("new/dir/strings")), &w));
-  ok(td_bundle_writer_add(w, TD_STR("s"), t));
-  fails(td_bundle_writer_add(w, TD_STR("s"), t), TD_INVALID_ARGUMENT, "Adding duplicate key: s");
-  ok(td_bundle_writer_finish(w));
+  must(td_tensor_create_dims(TD_STRING, 1, &(int64_t){3}, &t));
+  for (int i = 0; i < 3; i++) must(td_string_set(TD_DATA(t, td_string) + i, td_str_of(values[i])));
+  must(td_bundle_writer_create(td_str_of(path_of("new/dir/strings")), &w));
+  must(td_bundle_writer_add(w, TD_STR("s"), t));
+  must_fail(td_bundle_writer_add(w, TD_STR("s"), t), TD_INVALID_ARGUMENT, "Adding duplicate key: s");
+  must(td_bundle_writer_finish(w));
   td_bundle_writer_destroy(w);
   assert_int_equal(read_file(path_of("new/dir/strings.data-00000-of-00001"), bytes, sizeof bytes), 12);
   assert_memory_equal(bytes,
                       "\2\0\3\x1b\x42\x8b\xca"
                       "abxyz",
                       12);
-  ok(td_bundle_reader_open(td_str_of(path_of("new/dir/strings")), false, &r));
-  ok(td_bundle_plan_create(r, TD_STR("s"), NULL, &p));
-  ok(td_bundle_read(p, &back));
+  must(td_bundle_reader_open(td_str_of(path_of("new/dir/strings")), false, &r));
+  must(td_bundle_plan_create(r, TD_STR("s"), NULL, &p));
+  must(td_bundle_read(p, &back));
   for (int i = 0; i < 3; i++) assert_true(td_str_is(td_string_view(TD_DATA(back, td_string) + i), values[i]));
   td_tensor_release(back);
   td_tensor_release(t);
@@ -254,12 +246,12 @@ static void write_part(const char *prefix, const char *spec, const char *own) {
   td_bundle_writer *w;
   td_shape full, part;
   td_slice s;
-  ok(td_shape_and_slice_parse(td_str_of(spec), &full, &s, &part));
+  must(td_shape_and_slice_parse(td_str_of(spec), &full, &s, &part));
   td_tensor *t = floats(part.rank, part.dims, (float)(s.start[0] * full.dims[1])), *one = floats(0, NULL, 5);
-  ok(td_bundle_writer_create(td_str_of(path_of(prefix)), &w));
-  ok(td_bundle_writer_add_slice(w, TD_STR("v"), &full, &s, t));
-  if (own) ok(td_bundle_writer_add(w, td_str_of(own), one));
-  ok(td_bundle_writer_finish(w));
+  must(td_bundle_writer_create(td_str_of(path_of(prefix)), &w));
+  must(td_bundle_writer_add_slice(w, TD_STR("v"), &full, &s, t));
+  if (own) must(td_bundle_writer_add(w, td_str_of(own), one));
+  must(td_bundle_writer_finish(w));
   td_bundle_writer_destroy(w);
   td_tensor_release(t);
   td_tensor_release(one);
@@ -271,9 +263,9 @@ static void check_slice(td_bundle_reader *r, const char *spec, const char *expec
   td_bundle_plan *p;
   td_tensor *t;
   td_strbuf text = {0};
-  ok(td_shape_and_slice_parse(td_str_of(spec), &full, &s, &part));
-  ok(td_bundle_plan_create(r, TD_STR("v"), &s, &p));
-  ok(td_bundle_read(p, &t));
+  must(td_shape_and_slice_parse(td_str_of(spec), &full, &s, &part));
+  must(td_bundle_plan_create(r, TD_STR("v"), &s, &p));
+  must(td_bundle_read(p, &t));
   for (int64_t i = 0; i < t->count; i++) td_strbuf_printf(&text, "%g ", TD_DATA(t, float)[i]);
   assert_string_equal(td_strbuf_cstr(&text), expected);
   td_strbuf_deinit(&text);
@@ -291,23 +283,23 @@ static void test_merge(void **state) {
   strcpy(b, path_of("m_temp/b"));
   strcpy(merged, path_of("merged"));
   td_str from[] = {td_str_of(a), td_str_of(b)};
-  ok(td_bundle_merge(from, 2, false, td_str_of(merged)));
+  must(td_bundle_merge(from, 2, false, td_str_of(merged)));
   assert_int_equal(access(path_of("m_temp/a.index"), F_OK), -1);
   assert_int_equal(access(path_of("merged.data-00001-of-00002"), F_OK), 0);
-  ok(td_bundle_reader_open(td_str_of(merged), false, &r));
+  must(td_bundle_reader_open(td_str_of(merged), false, &r));
   check_slice(r, "5 2 -:-", "0 1 2 3 4 5 6 7 8 9 ");
   check_slice(r, "5 2 2,2:-", "4 5 6 7 ");
   check_slice(r, "5 2 1,3:1,1", "3 5 7 ");
-  ok(td_bundle_plan_create(r, TD_STR("a"), NULL, &p));
+  must(td_bundle_plan_create(r, TD_STR("a"), NULL, &p));
   td_bundle_plan_destroy(p);
   td_bundle_reader_close(r);
-  fails(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_NOT_FOUND, "No such file or directory");
+  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_NOT_FOUND, "No such file or directory");
   write_part("m_temp/a", "5 2 0,3:-", "same");
   write_part("m_temp/b", "5 2 3,2:-", "same");
-  fails(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_INVALID_ARGUMENT, "Duplicate tensor keyed by same");
-  ok(td_bundle_merge(from, 1, false, td_str_of(merged)));
-  ok(td_bundle_reader_open(td_str_of(merged), false, &r));
-  fails(td_bundle_plan_create(r, TD_STR("v"), NULL, &p), TD_INVALID_ARGUMENT, "Does not have sufficient slices");
+  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_INVALID_ARGUMENT, "Duplicate tensor keyed by same");
+  must(td_bundle_merge(from, 1, false, td_str_of(merged)));
+  must(td_bundle_reader_open(td_str_of(merged), false, &r));
+  must_fail(td_bundle_plan_create(r, TD_STR("v"), NULL, &p), TD_INVALID_ARGUMENT, "Does not have sufficient slices");
   check_slice(r, "5 2 1,2:-", "2 3 4 5 ");
   td_bundle_reader_close(r);
 }
@@ -316,14 +308,14 @@ static void test_merge(void **state) {
 static void test_abandoned(void **state) {
   td_bundle_writer *w;
   td_tensor *t = floats(1, &(int64_t){3}, 0);
-  ok(td_bundle_writer_create(td_str_of(path_of("gone/x")), &w));
-  ok(td_bundle_writer_add(w, TD_STR("t"), t));
+  must(td_bundle_writer_create(td_str_of(path_of("gone/x")), &w));
+  must(td_bundle_writer_add(w, TD_STR("t"), t));
   td_bundle_writer_destroy(w);
   assert_int_equal(rmdir(path_of("gone")), 0);
   td_tensor_release(t);
-  fails(td_bundle_writer_create(TD_STR("gs://bucket/x"), &w), TD_UNIMPLEMENTED,
-        "File system scheme 'gs' not implemented");
-  fails(td_bundle_writer_create(TD_STR("a\0b"), &w), TD_INVALID_ARGUMENT, "NUL");
+  must_fail(td_bundle_writer_create(TD_STR("gs://bucket/x"), &w), TD_UNIMPLEMENTED,
+            "File system scheme 'gs' not implemented");
+  must_fail(td_bundle_writer_create(TD_STR("a\0b"), &w), TD_INVALID_ARGUMENT, "NUL");
 }
 
 static void test_v1(void **state) {
@@ -338,47 +330,48 @@ static void test_v1(void **state) {
   TD_DATA(t, float)[1] = -2;
   td_shape_vector(&shape, 2);
   td_slice_full(&s, 1);
-  ok(td_v1_writer_create(td_str_of(path_of("v1")), &w));
-  ok(td_v1_writer_add(w, TD_STR("w"), &shape, &s, t));
-  ok(td_v1_writer_finish(w));
+  must(td_v1_writer_create(td_str_of(path_of("v1")), &w));
+  must(td_v1_writer_add(w, TD_STR("w"), &shape, &s, t));
+  must(td_v1_writer_finish(w));
   td_v1_writer_destroy(w);
   /* the entry of "" as TensorFlow writes it */
   assert_true(read_file(path_of("v1"), bytes, sizeof bytes) > 26);
   assert_memory_equal(bytes, "\0\0\x17\x0a\x15\x0a\x0f\x0a\1w\x12\4\x12\2\x08\2\x18\1\x22\2\x0a\0\x12\2\x08\1", 26);
-  ok(td_v1_reader_open(td_str_of(path_of("v?")), &r));
-  ok(td_v1_reader_lookup(r, TD_STR("w"), &dtype, &shape, &found));
+  must(td_v1_reader_open(td_str_of(path_of("v?")), &r));
+  must(td_v1_reader_lookup(r, TD_STR("w"), &dtype, &shape, &found));
   assert_true(found && dtype == TD_FLOAT && shape.dims[0] == 2);
-  ok(td_v1_reader_read(r, TD_STR("w"), &s, &back));
+  must(td_v1_reader_read(r, TD_STR("w"), &s, &back));
   assert_true(TD_DATA(back, float)[0] == 1.5f && TD_DATA(back, float)[1] == -2);
   td_v1_reader_close(r);
   td_tensor_release(back);
   td_tensor_release(t);
-  fails(td_v1_reader_open(td_str_of(path_of("none*")), &r), TD_NOT_FOUND, "Failed to find any matching files for ");
-  fails(td_v1_reader_open(td_str_of(path_of("no/ne")), &r), TD_INVALID_ARGUMENT, "Failed to get matching files on ");
+  must_fail(td_v1_reader_open(td_str_of(path_of("none*")), &r), TD_NOT_FOUND, "Failed to find any matching files for ");
+  must_fail(td_v1_reader_open(td_str_of(path_of("no/ne")), &r), TD_INVALID_ARGUMENT,
+            "Failed to get matching files on ");
   write_file(path_of("junk"), "junk", 4);
-  fails(td_v1_reader_open(td_str_of(path_of("junk")), &r), TD_DATA_LOSS, "file is too short to be an sstable");
+  must_fail(td_v1_reader_open(td_str_of(path_of("junk")), &r), TD_DATA_LOSS, "file is too short to be an sstable");
 }
 
 static void test_snappy(void **state) {
   char *out;
   size_t size;
-  ok(td_snappy_unpack(TD_STR("\x0c\x08"
-                             "abc"
-                             "\x15\x03"),
-                      &out, &size)); /* a copy that repeats itself */
+  must(td_snappy_unpack(TD_STR("\x0c\x08"
+                               "abc"
+                               "\x15\x03"),
+                        &out, &size)); /* a copy that repeats itself */
   assert_int_equal(size, 12);
   assert_memory_equal(out, "abcabcabcabc", 12);
   td_free(out);
-  fails(td_snappy_unpack(TD_STR("\x0c\x08"
-                                "abc"
-                                "\x15\x04"),
-                         &out, &size),
-        TD_DATA_LOSS, "corrupt at its byte");
-  fails(td_snappy_unpack(TD_STR("\x0c\x08"
-                                "ab"),
-                         &out, &size),
-        TD_DATA_LOSS, "corrupt at its byte");
-  fails(td_snappy_unpack(TD_STR("\xff\xff\xff\xff\x0f"), &out, &size), TD_DATA_LOSS, "bad length");
+  must_fail(td_snappy_unpack(TD_STR("\x0c\x08"
+                                    "abc"
+                                    "\x15\x04"),
+                             &out, &size),
+            TD_DATA_LOSS, "corrupt at its byte");
+  must_fail(td_snappy_unpack(TD_STR("\x0c\x08"
+                                    "ab"),
+                             &out, &size),
+            TD_DATA_LOSS, "corrupt at its byte");
+  must_fail(td_snappy_unpack(TD_STR("\xff\xff\xff\xff\x0f"), &out, &size), TD_DATA_LOSS, "bad length");
 }
 
 int main(void) {

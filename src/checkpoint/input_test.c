@@ -14,6 +14,7 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "checkpoint/file_match.h"
 #include "checkpoint/record.h"
 
@@ -24,16 +25,6 @@ static int remove_dir(void **state) {
   char command[128];
   snprintf(command, sizeof command, "rm -rf '%s'", dir);
   return system(command);
-}
-
-static void ok(td_status s) {
-  if (s) fail_msg("%s", td_status_message(s));
-}
-
-static void fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("\"%s\" lacks \"%s\"", td_status_message(s), text);
-  td_status_free(s);
 }
 
 static td_str path_of(const char *name) { /* one at a time */
@@ -67,7 +58,7 @@ static td_strbuf packed(td_str data, td_compression c) {
 static void expect_line(td_input *in, const char *want) {
   td_strbuf line = {0};
   bool end;
-  ok(td_input_line(in, &line, &end));
+  must(td_input_line(in, &line, &end));
   assert_int_equal(end, want == NULL);
   if (want) assert_string_equal(td_strbuf_cstr(&line), want);
   td_strbuf_deinit(&line);
@@ -81,18 +72,18 @@ static void test_lines(void **state) {
     for (size_t buffer = 0; buffer < 8; buffer++) { /* however small */
       td_input *in;
       write_file("lines", td_strbuf_view(&files[c]), "w");
-      ok(td_input_open(path_of("lines"), (td_compression)c, buffer, &in));
+      must(td_input_open(path_of("lines"), (td_compression)c, buffer, &in));
       expect_line(in, "one");
       expect_line(in, "");
       assert_int_equal(td_input_tell(in), 6);
       expect_line(in, "two");
       expect_line(in, "last");
       expect_line(in, NULL);
-      ok(td_input_seek(in, 5));
+      must(td_input_seek(in, 5));
       expect_line(in, "");
-      ok(td_input_seek(in, 12));
+      must(td_input_seek(in, 12));
       expect_line(in, "ast");
-      ok(td_input_seek(in, 1000));
+      must(td_input_seek(in, 1000));
       expect_line(in, NULL);
       td_input_close(in);
     }
@@ -104,7 +95,7 @@ static void test_lines(void **state) {
 static void test_growing_file(void **state) {
   td_input *in;
   write_file("grows", TD_STR("a\n"), "w");
-  ok(td_input_open(path_of("grows"), TD_COMPRESSION_NONE, 0, &in));
+  must(td_input_open(path_of("grows"), TD_COMPRESSION_NONE, 0, &in));
   expect_line(in, "a");
   expect_line(in, NULL);
   write_file("grows", TD_STR("b\n"), "a");
@@ -119,14 +110,14 @@ static void test_broken_compression(void **state) {
   td_strbuf b = packed(TD_STR("some text that is packed"), TD_COMPRESSION_GZIP);
   b.data[b.size - 6] ^= 1; /* the checksum */
   write_file("broken", td_strbuf_view(&b), "w");
-  ok(td_input_open(path_of("broken"), TD_COMPRESSION_GZIP, 0, &in));
-  fails(td_input_read(in, bytes, sizeof bytes, &got), TD_DATA_LOSS, "broken: inflate() failed");
+  must(td_input_open(path_of("broken"), TD_COMPRESSION_GZIP, 0, &in));
+  must_fail(td_input_read(in, bytes, sizeof bytes, &got), TD_DATA_LOSS, "broken: inflate() failed");
   td_input_close(in);
   b.data[b.size - 6] ^= 1;
   write_file("two", td_strbuf_view(&b), "w"); /* two members */
   write_file("two", td_strbuf_view(&b), "a");
-  ok(td_input_open(path_of("two"), TD_COMPRESSION_GZIP, 3, &in));
-  ok(td_input_read(in, bytes, sizeof bytes, &got));
+  must(td_input_open(path_of("two"), TD_COMPRESSION_GZIP, 3, &in));
+  must(td_input_read(in, bytes, sizeof bytes, &got));
   assert_int_equal(got, 48);
   td_input_close(in);
   td_strbuf_deinit(&b);
@@ -135,11 +126,13 @@ static void test_broken_compression(void **state) {
 static void test_inflate(void **state) {
   char zeros[10000] = {0};
   td_strbuf b = packed(td_str_n(zeros, sizeof zeros), TD_COMPRESSION_ZLIB), out = {0};
-  ok(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_ZLIB, sizeof zeros, &out));
+  must(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_ZLIB, sizeof zeros, &out));
   assert_int_equal(out.size, sizeof zeros);
-  fails(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_ZLIB, 9999, &out), TD_RESOURCE_EXHAUSTED, "more than 9999");
-  fails(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_GZIP, 1 << 20, &out), TD_DATA_LOSS, "incorrect header");
-  fails(td_inflate_bytes(td_str_n(b.data, b.size - 1), TD_COMPRESSION_ZLIB, 1 << 20, &out), TD_DATA_LOSS, "cut off");
+  must_fail(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_ZLIB, 9999, &out), TD_RESOURCE_EXHAUSTED,
+            "more than 9999");
+  must_fail(td_inflate_bytes(td_strbuf_view(&b), TD_COMPRESSION_GZIP, 1 << 20, &out), TD_DATA_LOSS, "incorrect header");
+  must_fail(td_inflate_bytes(td_str_n(b.data, b.size - 1), TD_COMPRESSION_ZLIB, 1 << 20, &out), TD_DATA_LOSS,
+            "cut off");
   td_strbuf_deinit(&b);
   td_strbuf_deinit(&out);
 }
@@ -156,25 +149,25 @@ static void test_record(void **state) {
   td_record_append(&file, TD_STR(""));
   for (size_t cut = 0; cut <= file.size; cut++) {
     write_file("records", td_str_n(file.data, cut), "w");
-    ok(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
+    must(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
     const char *first = cut < 12    ? "truncated record at 0 in"
                         : cut == 12 ? "truncated record at 0 in"
                                     : "truncated record at 12";
     td_status s = td_record_read(in, &record, &end);
     if (!cut) {
-      ok(s);
+      must(s);
       assert_true(end);
     } else if (cut < sizeof golden) {
-      fails(s, TD_DATA_LOSS, first);
-      fails(td_record_read(in, &record, &end), TD_DATA_LOSS, first);
+      must_fail(s, TD_DATA_LOSS, first);
+      must_fail(td_record_read(in, &record, &end), TD_DATA_LOSS, first);
       write_file("records", td_str_n(file.data + cut, file.size - cut), "a"); /* it has grown */
-      ok(td_record_read(in, &record, &end));
+      must(td_record_read(in, &record, &end));
       assert_string_equal(record.data, "abc");
-      ok(td_record_read(in, &record, &end));
+      must(td_record_read(in, &record, &end));
       assert_false(end);
       assert_int_equal(record.size, 0);
     } else {
-      ok(s);
+      must(s);
     }
     td_input_close(in);
   }
@@ -191,9 +184,9 @@ static void test_corrupted_record(void **state) {
     memcpy(bytes, golden, sizeof golden);
     bytes[i] ^= 0x40;
     write_file("records", td_str_n(bytes, sizeof bytes), "w");
-    ok(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
-    fails(td_record_read(in, &record, &end), TD_DATA_LOSS,
-          i < 12 ? "corrupted record at 0 in" : "corrupted record at 12");
+    must(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
+    must_fail(td_record_read(in, &record, &end), TD_DATA_LOSS,
+              i < 12 ? "corrupted record at 0 in" : "corrupted record at 12");
     td_input_close(in);
   }
   /* a length that only promises */
@@ -202,8 +195,8 @@ static void test_corrupted_record(void **state) {
   td_record_append(&b, td_str_n(huge, 8)); /* its footer is the checksum that the header needs */
   memcpy(huge + 8, b.data + b.size - 4, 4);
   write_file("records", td_str_n(huge, sizeof huge), "w");
-  ok(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
-  fails(td_record_read(in, &record, &end), TD_DATA_LOSS, "truncated record at 12");
+  must(td_input_open(path_of("records"), TD_COMPRESSION_NONE, 0, &in));
+  must_fail(td_record_read(in, &record, &end), TD_DATA_LOSS, "truncated record at 12");
   td_input_close(in);
   td_strbuf_deinit(&b);
   td_strbuf_deinit(&record);
@@ -211,16 +204,18 @@ static void test_corrupted_record(void **state) {
 
 static void test_open_errors(void **state) {
   td_input *in;
-  fails(td_input_open(path_of("none"), TD_COMPRESSION_NONE, 0, &in), TD_NOT_FOUND, "none; No such file or directory");
-  fails(td_input_open(path_of(""), TD_COMPRESSION_NONE, 0, &in), TD_FAILED_PRECONDITION, "Is a directory");
-  fails(td_input_open(TD_STR("s3://x"), TD_COMPRESSION_NONE, 0, &in), TD_UNIMPLEMENTED, "scheme 's3'");
+  must_fail(td_input_open(path_of("none"), TD_COMPRESSION_NONE, 0, &in), TD_NOT_FOUND,
+            "none; No such file or directory");
+  must_fail(td_input_open(path_of(""), TD_COMPRESSION_NONE, 0, &in), TD_FAILED_PRECONDITION, "Is a directory");
+  must_fail(td_input_open(TD_STR("s3://x"), TD_COMPRESSION_NONE, 0, &in), TD_UNIMPLEMENTED, "scheme 's3'");
   assert_int_equal(mkfifo(path_of("pipe").data, 0600), 0);
-  fails(td_input_open(path_of("pipe"), TD_COMPRESSION_NONE, 0, &in), TD_INVALID_ARGUMENT, "pipe"); /* does not wait */
+  must_fail(td_input_open(path_of("pipe"), TD_COMPRESSION_NONE, 0, &in), TD_INVALID_ARGUMENT,
+            "pipe"); /* does not wait */
 }
 
 static void test_whole_file(void **state) {
   td_strbuf b = {0};
-  ok(td_input_whole_file(TD_STR("/proc/self/status"), &b)); /* the system says 0 bytes */
+  must(td_input_whole_file(TD_STR("/proc/self/status"), &b)); /* the system says 0 bytes */
   assert_non_null(strstr(b.data, "Name:"));
   td_strbuf_deinit(&b);
 }
@@ -228,7 +223,7 @@ static void test_whole_file(void **state) {
 static void expect_match(const char *pattern, const char *want) {
   td_names names = {0};
   td_strbuf text = {0};
-  ok(td_file_match(path_of(pattern), &names));
+  must(td_file_match(path_of(pattern), &names));
   td_names_sort(&names);
   for (size_t i = 0; i < names.count; i++) td_strbuf_printf(&text, " %s", names.items[i] + strlen(dir) + 1);
   assert_string_equal(td_strbuf_cstr(&text), want);
@@ -238,7 +233,7 @@ static void expect_match(const char *pattern, const char *want) {
 
 static void test_match(void **state) {
   static const char *const files[] = {"m/x1", "m/x2", "m/.x3", "m/a/y", "m/a/y*", "m/a/b/z"};
-  ok(td_file_make_dirs(path_of("m/a/b")));
+  must(td_file_make_dirs(path_of("m/a/b")));
   for (size_t i = 0; i < TD_COUNT(files); i++) write_file(files[i], TD_STR(""), "w");
   expect_match("m/*", " m/.x3 m/a m/x1 m/x2");
   expect_match("m/x?", " m/x1 m/x2");
@@ -252,7 +247,7 @@ static void test_match(void **state) {
   expect_match("none/*", "");
   expect_match("m//x*", "");
   td_names names = {0};
-  ok(td_file_match(TD_STR(""), &names));
+  must(td_file_match(TD_STR(""), &names));
   assert_int_equal(names.count, 0);
   td_names_deinit(&names);
 }

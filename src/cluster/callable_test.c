@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 #include "tensor/dtype.h"
 
@@ -31,17 +32,6 @@ static int start(void **state) {
 static int stop(void **state) {
   td_test_cluster_stop(&cluster);
   return 0;
-}
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_fail(td_status s, td_code code, const char *text) {
-  if (td_status_code(s) != code || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s; want %s: %s", td_code_name(td_status_code(s)), td_status_message(s), td_code_name(code),
-             text);
-  td_status_free(s);
 }
 
 /* A session and what is asked of it. */

@@ -1,4 +1,5 @@
 #include "cluster/cluster_spec.h"
+#include "base/testing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,17 +12,11 @@
 
 static td_cluster_spec *parse(const char *text) {
   td_cluster_spec *c;
-  td_status s = td_cluster_spec_parse(td_str_of(text), &c);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_cluster_spec_parse(td_str_of(text), &c));
   return c;
 }
 
-static void fails(td_status s, const char *text) {
-  assert_non_null(s);
-  if (td_status_code(s) != TD_INVALID_ARGUMENT || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s, want %s", td_code_name(td_status_code(s)), td_status_message(s), text);
-  td_status_free(s);
-}
+static void fails(td_status s, const char *text) { must_fail(s, TD_INVALID_ARGUMENT, text); }
 
 static void parse_fails(const char *text, const char *message) {
   td_cluster_spec *c;

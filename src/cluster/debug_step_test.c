@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 #include "ops/testing.h"
 #include "proto/wire.h"
@@ -78,17 +79,6 @@ static void assert_heard(int metadata, int graphs, int doubled, int roots) {
 }
 
 /* ---- steps ---- */
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_fail(td_status s, td_code code, const char *text) {
-  if (td_status_code(s) != code || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s; want %s: …%s…", td_code_name(td_status_code(s)), td_status_message(s), td_code_name(code),
-             text);
-  td_status_free(s);
-}
 
 /* Watches of doubled and root. */
 typedef struct watches {

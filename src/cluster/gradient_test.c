@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/device.h"
 #include "graph/gradient.h"
 #include "ops/families.h"
@@ -244,8 +245,7 @@ static void drop(result *r) {
 static td_program *compile(td_graph *g) {
   td_program *p;
   td_program_options o = {.device = device};
-  td_status s = td_program_create(g, &o, &p);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_program_create(g, &o, &p));
   td_graph_release(g);
   return p;
 }

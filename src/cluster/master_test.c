@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 
 static const char graph[] =
@@ -25,16 +26,6 @@ static int start(void **state) {
 static int stop(void **state) {
   td_test_cluster_stop(&cluster);
   return 0;
-}
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_say(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  assert_string_equal(td_status_message(s), text);
-  td_status_free(s);
 }
 
 static td_status run(const char *handle, const char *target) {

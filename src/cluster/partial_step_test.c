@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 #include "ops/testing.h"
 
@@ -52,23 +53,8 @@ static int stop(void **state) {
   return 0;
 }
 
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_fail(td_status s, td_code code, const char *text) {
-  if (td_status_code(s) != code || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s; want %s: %s", td_code_name(td_status_code(s)), td_status_message(s), td_code_name(code),
-             text);
-  td_status_free(s);
-}
-
 /* The texts of wrong names: nothing may follow them. */
-static void must_say(td_status s, const char *text) {
-  assert_int_equal(td_status_code(s), TD_INVALID_ARGUMENT);
-  assert_string_equal(td_status_message(s), text);
-  td_status_free(s);
-}
+static void is_invalid(td_status s, const char *text) { must_say(s, TD_INVALID_ARGUMENT, text); }
 
 static char *session(td_arena *a) {
   char *s;
@@ -130,7 +116,7 @@ static void test_feeds_and_fetches_in_parts(void **state) {
   expect(t, "3");
   must(run(s, h, "product:0", "c:0", NULL, &t));
   expect(t, "2");
-  must_say(run(s, h, "sum:0", NULL, NULL, &t), "Must run PartialRunSetup before performing partial runs");
+  is_invalid(run(s, h, "sum:0", NULL, NULL, &t), "Must run PartialRunSetup before performing partial runs");
   must(run(s, other, "product:0", "c:0", NULL, &t));
   expect(t, "3");
   must(td_test_close_session(&cluster, 1, s));
@@ -143,20 +129,20 @@ static void test_wrong_names(void **state) {
   char *s = session(&a);
   const char *h;
   must_fail(set_up(s, NULL, 0, &a, &h), TD_INVALID_ARGUMENT, "Must specify at least one target to fetch or execute.");
-  must_say(run(s, "7", "sum:0", NULL, NULL, &t), "Must run PartialRunSetup before performing partial runs");
+  is_invalid(run(s, "7", "sum:0", NULL, NULL, &t), "Must run PartialRunSetup before performing partial runs");
   h = both(s, &a);
-  must_say(run(s, h, "sum:0", "a:0", "bad:0", &t), "The feed bad:0 was not specified in partial_run_setup.");
-  must_say(run(s, h, "bad:0", "a:0", NULL, &t), "The fetch bad:0 was not specified in partial_run_setup.");
-  must_say(run(s, h, "sum:0", "b:0", NULL, &t),
-           "Fetch a:0 can't be computed from the feeds that have been fed so far.");
+  is_invalid(run(s, h, "sum:0", "a:0", "bad:0", &t), "The feed bad:0 was not specified in partial_run_setup.");
+  is_invalid(run(s, h, "bad:0", "a:0", NULL, &t), "The fetch bad:0 was not specified in partial_run_setup.");
+  is_invalid(run(s, h, "sum:0", "b:0", NULL, &t),
+             "Fetch a:0 can't be computed from the feeds that have been fed so far.");
   must(run(s, h, "sum:0", "a:0", "b:0", &t)); /* what failed has taken nothing */
   expect(t, "3");
-  must_say(run(s, h, "product:0", "a:0", "c:0", &t), "The feed a:0 has already been fed.");
-  must_say(run(s, h, "sum", "c:0", NULL, &t), "The fetch sum has already been fetched.");
+  is_invalid(run(s, h, "product:0", "a:0", "c:0", &t), "The feed a:0 has already been fed.");
+  is_invalid(run(s, h, "sum", "c:0", NULL, &t), "The fetch sum has already been fetched.");
   td_test_step collective = {
       .handle = s, .partial = h, .fetches = "-", .targets = "-", .collective_graph_key = 1, .timeout_ms = 20000};
-  must_say(td_test_run_step(&cluster, 1, &collective, NULL),
-           "PartialRun does not support Collective ops.  collective_graph_key must be kNoCollectiveGraphKey.");
+  is_invalid(td_test_run_step(&cluster, 1, &collective, NULL),
+             "PartialRun does not support Collective ops.  collective_graph_key must be kNoCollectiveGraphKey.");
   must(run(s, h, "product:0", "c:0", NULL, &t));
   expect(t, "3");
   must(td_test_close_session(&cluster, 1, s));
@@ -172,7 +158,7 @@ static void test_a_failure_ends_it(void **state) {
   td_status e = run(s, h, "bad:0", "a:0", NULL, t);
   assert_non_null(strstr(td_status_message(e), "From /job:"));
   must_fail(e, TD_INVALID_ARGUMENT, "[[{{node bad}}]]");
-  must_say(run(s, h, "sum:0", "b:0", NULL, t), "Must run PartialRunSetup before performing partial runs");
+  is_invalid(run(s, h, "sum:0", "b:0", NULL, t), "Must run PartialRunSetup before performing partial runs");
   must(td_test_close_session(&cluster, 1, s));
   assert_int_equal(td_test_step_count(&cluster, 0), 0);
   assert_int_equal(td_test_step_count(&cluster, 1), 0);
@@ -208,7 +194,7 @@ static void test_a_call_that_waits_can_be_given_up(void **state) {
   /* the server may hear of it later; then the partial run is over */
   td_status e;
   while (strstr(td_status_message(e = run(s, h, "never:0", NULL, NULL, &t)), "already")) td_status_free(e);
-  must_say(e, "Must run PartialRunSetup before performing partial runs");
+  is_invalid(e, "Must run PartialRunSetup before performing partial runs");
   must(td_test_close_session(&cluster, 1, s));
   td_arena_deinit(&a);
 }
@@ -249,7 +235,7 @@ static void test_a_worker_dies_half_way(void **state) {
   must(run(s, h, "-", "a:0", NULL, NULL));
   td_test_cluster_stop_task(&cluster, 0);
   must_fail(run(s, h, "sum:0", "b:0", NULL, &t), TD_UNAVAILABLE, "");
-  must_say(run(s, h, "sum:0", "b:0", NULL, &t), "Must run PartialRunSetup before performing partial runs");
+  is_invalid(run(s, h, "sum:0", "b:0", NULL, &t), "Must run PartialRunSetup before performing partial runs");
   must(td_test_close_session(&cluster, 1, s));
   td_test_cluster_restart(&cluster, 0);
   td_arena_deinit(&a);

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 #include "ops/testing.h"
 
@@ -38,10 +39,6 @@ static int start(void **state) {
 static int stop(void **state) {
   td_test_cluster_stop(&cluster);
   return 0;
-}
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
 }
 
 static td_status run_traced(td_channel *ch, char *session, const char *fetch, uint64_t timeout_ms, td_arena *a,

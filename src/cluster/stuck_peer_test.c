@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/messages.h"
 #include "cluster/testing.h"
 
@@ -32,17 +33,6 @@ typedef struct stub {
 
 static td_test_cluster cluster;
 static stub ps;
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_fail(td_status s, td_code code, const char *text) {
-  if (td_status_code(s) != code || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s; want %s: …%s…", td_code_name(td_status_code(s)), td_status_message(s), td_code_name(code),
-             text);
-  td_status_free(s);
-}
 
 /* ---- the stub ---- */
 

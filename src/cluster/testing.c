@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/control.h"
 #include "cluster/graph_mgr.h"
 #include "cluster/partial_run_mgr.h"
@@ -23,10 +24,6 @@
 #include "ops/testing.h"
 #include "proto/message.h"
 #include "tensor/tensor_proto.h"
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
 
 /* ---- cluster ---- */
 

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "cluster/testing.h"
 
 static td_test_cluster cluster;
@@ -19,17 +20,6 @@ static int start(void **state) {
 static int stop(void **state) {
   td_test_cluster_stop(&cluster);
   return 0;
-}
-
-static void must(td_status s) {
-  if (s) fail_msg("%s: %s", td_code_name(td_status_code(s)), td_status_message(s));
-}
-
-static void must_fail(td_status s, td_code code, const char *text) {
-  if (td_status_code(s) != code || !strstr(td_status_message(s), text))
-    fail_msg("got %s: %s; want %s: %s", td_code_name(td_status_code(s)), td_status_message(s), td_code_name(code),
-             text);
-  td_status_free(s);
 }
 
 static td_worker_sessions *sessions(void) { return td_server_peek(cluster.servers[0])->sessions; }

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/testing.h"
 #include "debug/debugger.h"
 #include "proto/wire.h"
 #include "rpc/testing.h"
@@ -151,12 +152,6 @@ static td_status report(td_debug_run *r, const char *url, const td_debug_metadat
   return await(&o);
 }
 
-static void fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("%s", td_status_message(s));
-  td_status_free(s);
-}
-
 static void was_closed(void *arg) { sem_post(arg); }
 
 static void close_run(td_debug_run *r) {
@@ -231,17 +226,17 @@ static void test_file_errors(void **state) {
   snprintf(url, sizeof url, "%s/in_the_way", file_url);
   FILE *f = fopen(url + 7, "w");
   fclose(f);
-  fails(publish(r, t, url, false), TD_INTERNAL,
-        "Publishing to 1 of 1 debug target URLs failed, due to the following errors: Failed to create directory");
-  fails(publish(r, t, "memcbk://x", false), TD_FAILED_PRECONDITION, "No callback registered for: memcbk://x");
-  fails(publish(r, t, "http://x", false), TD_UNAVAILABLE, "Invalid debug target URL: http://x");
+  must_fail(publish(r, t, url, false), TD_INTERNAL,
+            "Publishing to 1 of 1 debug target URLs failed, due to the following errors: Failed to create directory");
+  must_fail(publish(r, t, "memcbk://x", false), TD_FAILED_PRECONDITION, "No callback registered for: memcbk://x");
+  must_fail(publish(r, t, "http://x", false), TD_UNAVAILABLE, "Invalid debug target URL: http://x");
   outcome o;
   td_str urls[] = {td_str_of(url), td_str_of(file_url)}; /* one of two */
   begin_publish(&o, r, t, urls, 2, false);
-  fails(await(&o), TD_INTERNAL, "Publishing to 1 of 2 debug target URLs failed");
+  must_fail(await(&o), TD_INTERNAL, "Publishing to 1 of 2 debug target URLs failed");
   td_str with_nul = TD_STR("grpc://h\0:1");
   begin_publish(&o, r, t, &with_nul, 1, false);
-  fails(await(&o), TD_UNAVAILABLE, "Invalid debug target URL");
+  must_fail(await(&o), TD_UNAVAILABLE, "Invalid debug target URL");
   td_tensor_release(t);
   close_run(r);
 }
@@ -254,10 +249,11 @@ static void test_disk_limit(void **state) {
   td_tensor *t = floats(1000), *empty = floats(0);
   assert_null(publish(r, t, file_url, false));
   assert_null(publish(r, t, file_url, false));
-  fails(publish(r, t, file_url, false), TD_RESOURCE_EXHAUSTED,
-        "TensorFlow Debugger has exhausted file-system byte-size allowance (10000), therefore it cannot dump an "
-        "additional 4000 byte(s) of tensor data for the debug tensor scope/n:1. You may use the environment variable "
-        "TFDBG_DISK_BYTES_LIMIT to set a higher limit.");
+  must_fail(
+      publish(r, t, file_url, false), TD_RESOURCE_EXHAUSTED,
+      "TensorFlow Debugger has exhausted file-system byte-size allowance (10000), therefore it cannot dump an "
+      "additional 4000 byte(s) of tensor data for the debug tensor scope/n:1. You may use the environment variable "
+      "TFDBG_DISK_BYTES_LIMIT to set a higher limit.");
   assert_null(publish(r, empty, file_url, false));
   td_debugger_reset_disk_bytes(d);
   assert_null(publish(r, t, file_url, false));
@@ -343,8 +339,8 @@ static void test_breakpoint(void **state) {
   }
   assert_int_not_equal(sem_trywait(&o.done), 0);
   td_debug_run_cancel(r, 0);
-  fails(await(&o), TD_INTERNAL, "Write event to stream URL");
-  fails(publish(r, t, grpc_url, false), TD_INTERNAL, "Write event to stream URL");
+  must_fail(await(&o), TD_INTERNAL, "Write event to stream URL");
+  must_fail(publish(r, t, grpc_url, false), TD_INTERNAL, "Write event to stream URL");
   close_run(r);
   ears.change = CHANGE("\1"); /* gates are the task's: the next test begins with closed ones */
   r = td_debug_run_create(debugger);
@@ -358,8 +354,8 @@ static void test_refusing_listener(void **state) {
   ears.refuses = true;
   td_debug_run *r = td_debug_run_create(debugger);
   td_tensor *t = floats(3);
-  fails(report(r, grpc_url, &METADATA, (td_str){0}), TD_CANCELLED, "Write event to stream URL grpc://127.0.0.1:");
-  fails(publish(r, t, grpc_url, false), TD_INTERNAL, "Write event to stream URL");
+  must_fail(report(r, grpc_url, &METADATA, (td_str){0}), TD_CANCELLED, "Write event to stream URL grpc://127.0.0.1:");
+  must_fail(publish(r, t, grpc_url, false), TD_INTERNAL, "Write event to stream URL");
   close_run(r);
   td_tensor_release(t);
 }
@@ -369,7 +365,7 @@ static void test_malformed_reply(void **state) {
   ears.change = "\x0a\x7f";
   ears.change_size = 2;
   td_debug_run *r = td_debug_run_create(debugger);
-  fails(report(r, grpc_url, &METADATA, (td_str){0}), TD_CANCELLED, "Write event to stream URL");
+  must_fail(report(r, grpc_url, &METADATA, (td_str){0}), TD_CANCELLED, "Write event to stream URL");
   close_run(r);
 }
 
@@ -377,7 +373,8 @@ static void test_nobody_there(void **state) {
   td_debugger_options o = {.loops = &loop, .loop_count = 1, .pool = pool, .connect_ns = 50 * 1000000};
   td_debugger *d = td_debugger_create(&o);
   td_debug_run *r = td_debug_run_create(d);
-  fails(report(r, grpc_url, &METADATA, (td_str){0}), TD_FAILED_PRECONDITION, "Failed to connect to gRPC channel at");
+  must_fail(report(r, grpc_url, &METADATA, (td_str){0}), TD_FAILED_PRECONDITION,
+            "Failed to connect to gRPC channel at");
   close_run(r);
   td_debugger_destroy(d);
 }
@@ -405,7 +402,7 @@ static void test_deaf_listener(void **state) {
   while (!td_stream_server_open(server)) usleep(1000);
   assert_int_not_equal(sem_trywait(&out.done), 0);
   td_debug_run_cancel(r, 20 * 1000000);
-  fails(await(&out), TD_INTERNAL, "Write event to stream URL");
+  must_fail(await(&out), TD_INTERNAL, "Write event to stream URL");
   close_run(r);
   td_tensor_release(t);
 }

@@ -1,4 +1,5 @@
 #include "framework/kernel.h"
+#include "base/testing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -141,12 +142,6 @@ static td_status make(const char *op, int type, int64_t n, td_kernel **out) {
   return td_kernel_create(&options, out);
 }
 
-static void refused(td_status s, td_code code, const char *part) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), part)) fail_msg("%s", td_status_message(s));
-  td_status_free(s);
-}
-
 static void test_create(void **state) {
   td_kernel *k = NULL;
   freed = 0;
@@ -158,14 +153,14 @@ static void test_create(void **state) {
   assert_int_equal(freed, 0);
   td_kernel_release(k);
   assert_int_equal(freed, 1);
-  refused(make("TestUnary", TD_INT32, -3, &k), TD_INVALID_ARGUMENT, "n is -3");
+  must_fail(make("TestUnary", TD_INT32, -3, &k), TD_INVALID_ARGUMENT, "n is -3");
   assert_int_equal(freed, 2); /* destroy() runs after a failed create() */
-  refused(make("TestUnary", TD_STRING, 0, &k), TD_NOT_FOUND,
-          "No OpKernel was registered to support Op 'TestUnary' used by {{node node}} with these attrs: [T=string]");
-  refused(make("TestNoKernel", TD_INT32, 0, &k), TD_NOT_FOUND,
-          "No OpKernel was registered to support Op 'TestNoKernel'");
-  refused(make("TestEmpty", TD_INT32, 0, &k), TD_NOT_FOUND, "No OpKernel was registered");
-  refused(make("Nope", TD_INT32, 0, &k), TD_NOT_FOUND, "Op type not registered 'Nope' in binary running on ");
+  must_fail(make("TestUnary", TD_STRING, 0, &k), TD_NOT_FOUND,
+            "No OpKernel was registered to support Op 'TestUnary' used by {{node node}} with these attrs: [T=string]");
+  must_fail(make("TestNoKernel", TD_INT32, 0, &k), TD_NOT_FOUND,
+            "No OpKernel was registered to support Op 'TestNoKernel'");
+  must_fail(make("TestEmpty", TD_INT32, 0, &k), TD_NOT_FOUND, "No OpKernel was registered");
+  must_fail(make("Nope", TD_INT32, 0, &k), TD_NOT_FOUND, "Op type not registered 'Nope' in binary running on ");
   td_kernel_release(NULL);
 }
 
@@ -287,15 +282,15 @@ static void test_shape_from_tensor(void **state) {
   }
   td_tensor_release(t);
   assert_null(td_tensor_create_dims(TD_INT32, 1, (int64_t[]){100000}, &t));
-  refused(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "got 100000");
+  must_fail(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "got 100000");
   td_tensor_release(t);
   assert_null(td_tensor_create_dims(TD_INT32, 0, NULL, &t));
-  refused(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "shape must be a vector, got shape []");
+  must_fail(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "shape must be a vector, got shape []");
   assert_null(td_check_scalar(t, "x"));
   td_tensor_release(t);
   assert_null(td_tensor_create_dims(TD_FLOAT, 1, (int64_t[]){2}, &t));
-  refused(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "shape must be int32 or int64, got float");
-  refused(td_check_scalar(t, "x"), TD_INVALID_ARGUMENT, "x must be a scalar, got shape [2]");
+  must_fail(td_shape_from_tensor(t, true, &shape), TD_INVALID_ARGUMENT, "shape must be int32 or int64, got float");
+  must_fail(td_check_scalar(t, "x"), TD_INVALID_ARGUMENT, "x must be a scalar, got shape [2]");
   td_tensor_release(t);
 }
 
@@ -307,11 +302,13 @@ static void test_register_refuses(void **state) {
   static const td_kernel_def unknown[] = {{.op = "Nope", .compute = compute}}, idle[] = {{.op = "TestList"}};
   static const td_kernel_def stateless[] = {{.op = "TestList", .compute = compute, .destroy = destroy}},
                              none[] = {{.compute = NULL}};
-  refused(td_family_register(&(td_op_family){.name = "f", .ops = again, .op_count = 1}), TD_ALREADY_EXISTS, "TestList");
-  refused(td_family_register(&(td_op_family){.name = "f", .ops = nameless, .op_count = 1}), TD_INTERNAL, "no name");
+  must_fail(td_family_register(&(td_op_family){.name = "f", .ops = again, .op_count = 1}), TD_ALREADY_EXISTS,
+            "TestList");
+  must_fail(td_family_register(&(td_op_family){.name = "f", .ops = nameless, .op_count = 1}), TD_INTERNAL, "no name");
   const td_kernel_def *const bad[] = {unknown, idle, stateless, none};
   for (size_t i = 0; i < TD_COUNT(bad); i++)
-    refused(td_family_register(&(td_op_family){.name = "f", .kernels = bad[i], .kernel_count = 1}), TD_INTERNAL, "f: ");
+    must_fail(td_family_register(&(td_op_family){.name = "f", .kernels = bad[i], .kernel_count = 1}), TD_INTERNAL,
+              "f: ");
   static const td_kernel_def twice[] = {
       {.op = "TestA", .types = {{"T", TD_SET(TD_FLOAT) | TD_SET(TD_INT32)}}, .compute = compute},
       {.op = "TestA", .types = {{"T", TD_SET(TD_DOUBLE)}}, .compute = compute},
@@ -322,7 +319,7 @@ static void test_register_refuses(void **state) {
       &(td_op_family){.name = "f", .ops = fine, .op_count = 1, .kernels = twice, .kernel_count = 3}));
   assert_null(td_registry_check());
   assert_null(td_family_register(&(td_op_family){.name = "f", .kernels = twice + 3, .kernel_count = 1}));
-  refused(td_registry_check(), TD_ALREADY_EXISTS, "op TestA: kernels 0 and 3 of priority 0 fit one case");
+  must_fail(td_registry_check(), TD_ALREADY_EXISTS, "op TestA: kernels 0 and 3 of priority 0 fit one case");
 }
 
 int main(void) {

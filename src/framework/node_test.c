@@ -1,3 +1,4 @@
+#include "base/testing.h"
 #include "framework/op.h"
 
 #include <setjmp.h>
@@ -50,8 +51,7 @@ static void setup(fixture *f, const char *inputs, const char *attrs) {
                           .op = TD_STR("Op"),
                           .attrs = f->attrs}}; /* the node's attributes lie in the fixture */
   const td_op_spec spec = {.name = "Op", .inputs = inputs, .outputs = inputs, .attrs = attrs};
-  td_status s = td_op_parse(&spec, &f->arena, &f->op);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_op_parse(&spec, &f->arena, &f->op));
 }
 
 static void add(fixture *f, const char *name, const Pb__AttrValue *v) {

@@ -1,3 +1,4 @@
+#include "base/testing.h"
 #include "framework/op.h"
 
 #include <setjmp.h>
@@ -12,8 +13,7 @@
 static const td_op_def *parse(td_arena *a, const char *in, const char *out, const char *attrs) {
   const td_op_spec spec = {.name = "Op", .inputs = in, .outputs = out, .attrs = attrs, .flags = TD_OP_STATEFUL};
   const td_op_def *op = NULL;
-  td_status s = td_op_parse(&spec, a, &op);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_op_parse(&spec, a, &op));
   return op;
 }
 

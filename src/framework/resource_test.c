@@ -1,4 +1,5 @@
 #include "framework/resource.h"
+#include "base/testing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,34 +36,28 @@ static thing *make(const td_resource_type *type, atomic_int *alive) {
   return t;
 }
 
-static void check(td_status s, td_code code, const char *message) {
-  assert_int_equal(td_status_code(s), code);
-  assert_string_equal(td_status_message(s), message);
-  td_status_free(s);
-}
-
 static void test_lookup(void **state) {
   atomic_int alive = 0;
   void *got = NULL;
   td_str none = {NULL, 0};
   td_resource_mgr *m = td_resource_mgr_create(TD_STR("ps"));
   thing *t = make(&type_a, &alive);
-  check(td_resource_lookup(m, none, TD_STR("x"), &type_a, &got), TD_NOT_FOUND,
-        "Container ps does not exist. (Could not find resource: ps/x)");
+  must_say(td_resource_lookup(m, none, TD_STR("x"), &type_a, &got), TD_NOT_FOUND,
+           "Container ps does not exist. (Could not find resource: ps/x)");
   assert_null(td_resource_add(m, none, TD_STR("x"), &t->resource));
-  check(td_resource_add(m, TD_STR("ps"), TD_STR("x"), &t->resource), TD_ALREADY_EXISTS, "Resource ps/x/A");
+  must_say(td_resource_add(m, TD_STR("ps"), TD_STR("x"), &t->resource), TD_ALREADY_EXISTS, "Resource ps/x/A");
   td_resource_release(t);
   assert_null(td_resource_lookup(m, TD_STR("ps"), TD_STR("x"), &type_a, &got)); /* the default one by name, too */
   assert_ptr_equal(got, t);
-  check(td_resource_lookup(m, none, TD_STR("x"), &type_b, &got), TD_NOT_FOUND, "Resource ps/x/B does not exist.");
-  check(td_resource_lookup(m, none, TD_STR("y"), &type_a, &got), TD_NOT_FOUND, "Resource ps/y/A does not exist.");
-  check(td_resource_delete(m, none, TD_STR("x"), &type_b), TD_NOT_FOUND, "Resource ps/x/B does not exist.");
+  must_say(td_resource_lookup(m, none, TD_STR("x"), &type_b, &got), TD_NOT_FOUND, "Resource ps/x/B does not exist.");
+  must_say(td_resource_lookup(m, none, TD_STR("y"), &type_a, &got), TD_NOT_FOUND, "Resource ps/y/A does not exist.");
+  must_say(td_resource_delete(m, none, TD_STR("x"), &type_b), TD_NOT_FOUND, "Resource ps/x/B does not exist.");
   assert_null(td_resource_delete(m, none, TD_STR("x"), &type_a));
   assert_int_equal(alive, 1); /* a holder keeps it alive */
   td_resource_release(got);
   assert_int_equal(alive, 0);
-  check(td_resource_delete_by_type_name(m, none, TD_STR("x"), TD_STR("A")), TD_NOT_FOUND,
-        "Container ps does not exist. (Could not find resource: ps/x)");
+  must_say(td_resource_delete_by_type_name(m, none, TD_STR("x"), TD_STR("A")), TD_NOT_FOUND,
+           "Container ps does not exist. (Could not find resource: ps/x)");
   td_resource_release(NULL);
   td_resource_mgr_release(td_resource_mgr_retain(m));
   td_resource_mgr_release(m);
@@ -109,8 +104,8 @@ static void test_cleanup(void **state) {
   assert_int_equal(alive, 100);
   td_resource_mgr_cleanup(m, TD_STR("other"));
   assert_int_equal(alive, 60);
-  check(td_resource_lookup(m, TD_STR("other"), TD_STR("1"), &type_a, &got), TD_NOT_FOUND,
-        "Container other does not exist. (Could not find resource: other/1)");
+  must_say(td_resource_lookup(m, TD_STR("other"), TD_STR("1"), &type_a, &got), TD_NOT_FOUND,
+           "Container other does not exist. (Could not find resource: other/1)");
   td_resource_mgr_cleanup(m, TD_STR(""));
   assert_int_equal(alive, 0);
   td_resource_mgr_release(m);
@@ -127,7 +122,8 @@ static void test_lookup_or_create(void **state) {
   atomic_int alive = 0;
   void *a, *b;
   td_resource_mgr *m = td_resource_mgr_create(TD_STR("ps"));
-  check(td_resource_lookup_or_create(m, TD_STR(""), TD_STR("x"), &type_a, create_nothing, NULL, &a), TD_INTERNAL, "no");
+  must_say(td_resource_lookup_or_create(m, TD_STR(""), TD_STR("x"), &type_a, create_nothing, NULL, &a), TD_INTERNAL,
+           "no");
   assert_null(td_resource_lookup_or_create(m, TD_STR(""), TD_STR("x"), &type_a, create_thing, &alive, &a));
   assert_null(td_resource_lookup_or_create(m, TD_STR(""), TD_STR("x"), &type_a, create_nothing, NULL, &b));
   assert_ptr_equal(a, b);
@@ -184,8 +180,8 @@ static void test_container_info(void **state) {
   td_status s = td_container_info(m, TD_STR("a\0b"), TD_STR(""), TD_STR("n"), &c, &n);
   assert_int_equal(td_status_code(s), TD_INVALID_ARGUMENT);
   td_status_free(s);
-  check(td_container_info(m, TD_STR(""), TD_STR("_x"), TD_STR("n"), &c, &n), TD_INVALID_ARGUMENT,
-        "shared_name cannot start with '_':_x");
+  must_say(td_container_info(m, TD_STR(""), TD_STR("_x"), TD_STR("n"), &c, &n), TD_INVALID_ARGUMENT,
+           "shared_name cannot start with '_':_x");
   td_resource_mgr_release(m);
 }
 
@@ -209,18 +205,18 @@ static void test_handles(void **state) {
   td_status s = td_handle_lookup(h, d, &type_b, &got);
   assert_int_equal(td_status_code(s), TD_INVALID_ARGUMENT);
   td_status_free(s);
-  check(td_handle_lookup(h, elsewhere, &type_a, &got), TD_INVALID_ARGUMENT,
-        "Trying to access resource x located in device /job:ps/replica:0/task:0/device:CPU:0 from device "
-        "/job:ps/replica:0/task:1/device:CPU:0");
+  must_say(td_handle_lookup(h, elsewhere, &type_a, &got), TD_INVALID_ARGUMENT,
+           "Trying to access resource x located in device /job:ps/replica:0/task:0/device:CPU:0 from device "
+           "/job:ps/replica:0/task:1/device:CPU:0");
   /* what a peer may send in a handle's place */
   assert_null(td_tensor_create_dims(TD_RESOURCE, 1, (int64_t[]){0}, &empty));
   assert_null(td_tensor_create_dims(TD_FLOAT, 0, NULL, &number));
-  check(td_handle_lookup(empty, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
-  check(td_handle_lookup(number, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
-  check(td_handle_lookup(NULL, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
+  must_say(td_handle_lookup(empty, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
+  must_say(td_handle_lookup(number, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
+  must_say(td_handle_lookup(NULL, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
   td_tensor_release(empty);
   assert_null(td_tensor_create_dims(TD_RESOURCE, 1, (int64_t[]){1}, &empty)); /* its element is NULL */
-  check(td_handle_lookup(empty, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
+  must_say(td_handle_lookup(empty, d, &type_a, &got), TD_INVALID_ARGUMENT, "Input is not a resource handle");
   td_tensor_release(empty);
   td_tensor_release(number);
   td_tensor_release(h);

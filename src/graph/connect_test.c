@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/connect.h"
+#include "base/testing.h"
 
 #include "graph/testing.h"
 
@@ -43,8 +44,7 @@ static void expect(const char *const *names, const char *feed, const char *fetch
   td_graph *g = td_graph_test_graph(GRAPH), *p = NULL;
   td_arena a = {0};
   char *before = td_graph_test_print(g, &a);
-  td_status s = prune(g, names, feed, fetch, &p);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(prune(g, names, feed, fetch, &p));
   assert_string_equal(td_graph_test_print(g, &a), before);
   td_graph_release(g);
   assert_string_equal(td_graph_test_print(p, &a), text);

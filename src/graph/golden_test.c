@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "graph/import.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
@@ -125,14 +126,9 @@ static td_graph *import(const char *name) {
   Pb__GraphDef *def = pb__graph_def__unpack(NULL, bytes.size, (const uint8_t *)bytes.data);
   td_graph *g;
   assert_non_null(def);
-  td_status s = td_graph_import(def, NULL, NULL, &g);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_graph_import(def, NULL, NULL, &g));
   pb__graph_def__free_unpacked(def, NULL);
   return g;
-}
-
-static void assert_ok(td_status s) {
-  if (s) fail_msg("%s", td_status_message(s));
 }
 
 static void check(const char *name) {
@@ -142,17 +138,17 @@ static void check(const char *name) {
   td_graph_test_cluster c = td_graph_test_devices(&arena, "worker", 2, 1);
   td_graph *g = import(name), *client;
   td_place_options place = {.devices = c.devices, .device_count = c.count, .own_task_device = c.devices[0].name};
-  assert_ok(td_graph_place(g, &place));
+  must(td_graph_place(g, &place));
   s.prune.client_device = c.devices[0].name;
   s.prune.client_incarnation = 1;
-  assert_ok(td_graph_prune(g, &s.prune, &client));
+  must(td_graph_prune(g, &s.prune, &client));
   int64_t k = 0;
   td_partition_options o = {
       .by_task = true, .suffix = 'S', .next_suffix = &k, .incarnation = td_graph_test_incarnation, .arg = &c};
   td_partition *parts;
   size_t count, lines = 0;
   char *got[MOST_LINES];
-  assert_ok(td_graph_partition(client, &o, &parts, &count));
+  must(td_graph_partition(client, &o, &parts, &count));
   for (size_t i = 0; i < count; i++)
     for (size_t n = 0; n < parts[i].graph->node_count; n++) got[lines++] = print_node(parts[i].graph->nodes[n]);
   qsort(got, lines, sizeof *got, by_text);

@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/import.h"
+#include "base/testing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,16 +22,9 @@ static td_status import(const char *text, td_graph **out) {
   return td_graph_import(td_graph_test_def(&a, text), &a, NULL, out);
 }
 
-static void assert_fails(td_status s, td_code code, const char *text) {
-  assert_non_null(s);
-  if (!strstr(td_status_message(s), text)) fail_msg("'%s' is not in '%s'", text, td_status_message(s));
-  assert_int_equal(td_status_code(s), code);
-  td_status_free(s);
-}
-
 static void assert_import_fails(const char *graph, td_code code, const char *text) {
   td_graph *g = NULL;
-  assert_fails(import(graph, &g), code, text);
+  must_fail(import(graph, &g), code, text);
   assert_null(g);
 }
 
@@ -149,10 +143,10 @@ static void test_versions(void **state) {
   def->versions = &v;
   v.producer = 1645;
   v.min_consumer = 9999;
-  assert_fails(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT,
-               "GraphDef min consumer version 9999 above current version 2000 for TensorFlow");
+  must_fail(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT,
+            "GraphDef min consumer version 9999 above current version 2000 for TensorFlow");
   v.min_consumer = 12;
-  assert_fails(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT, "mentions attr 'newer'");
+  must_fail(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT, "mentions attr 'newer'");
   v.producer = 1800; /* newer than what is known here */
   assert_null(td_graph_import(def, NULL, NULL, &g));
   assert_int_equal(g->producer, 1800);
@@ -161,7 +155,7 @@ static void test_versions(void **state) {
   int32_t bad = 2000;
   v.bad_consumers = &bad;
   v.n_bad_consumers = 1;
-  assert_fails(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT, "disallows consumer version 2000");
+  must_fail(td_graph_import(def, NULL, NULL, &g), TD_INVALID_ARGUMENT, "disallows consumer version 2000");
   td_arena_deinit(&a);
 }
 
@@ -171,16 +165,16 @@ static void test_partition_needs_devices(void **state) {
   td_import_options o = {.is_partition = true};
   td_graph *g = NULL;
   Pb__GraphDef *def = td_graph_test_def(&a, "_a = NoOp()");
-  assert_fails(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT, "Node '_a' is missing a device specification");
+  must_fail(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT, "Node '_a' is missing a device specification");
   def->node[0]->device = "/job:w";
   def->node[0]->input = (char *[]){"^_a:0"};
   def->node[0]->n_input = 1;
-  assert_fails(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT,
-               "Control input '^_a:0' must not have ':' in NodeDef");
+  must_fail(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT,
+            "Control input '^_a:0' must not have ':' in NodeDef");
   def->node[0]->n_input = 0;
   def->node[0]->name = "a;b";
-  assert_fails(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT,
-               "Node 'a;b': Node name contains invalid characters");
+  must_fail(td_graph_import(def, NULL, &o, &g), TD_INVALID_ARGUMENT,
+            "Node 'a;b': Node name contains invalid characters");
   def->node[0]->name = "_a";
   def->node[0]->device = "/job:w/replica:0/task:0/device:CPU:0";
   assert_null(td_graph_import(def, NULL, &o, &g));
@@ -200,13 +194,11 @@ static void test_extend(void **state) {
   td_graph *g = td_graph_test_graph("a = Placeholder() {dtype: float}\nb = Neg(a) {T: float}");
   assert_null(extend(g, "c = Add(a, b) {T: float; _class: ['loc:@a']}\nd = NoOp(^c, ^b)"));
   assert_graph(g, "a = Placeholder()\nb = Neg(a)\nc = Add(a, b)\nd = NoOp(^c, ^b)\n");
-  assert_fails(
-      extend(g, "e = NoOp()\nb = NoOp()"), TD_INVALID_ARGUMENT,
-      "GraphDef argument to Extend includes node 'b', which was created by a previous call to Create or Extend "
-      "in this session.");
-  assert_fails(extend(g, "e = Neg(a) {T: float}\nf = Neg(x) {T: float}"), TD_INVALID_ARGUMENT,
-               "Unknown input node 'x'");
-  assert_fails(extend(g, "e = Neg(a) {T: float}\nf = Neg(e) {T: int32}"), TD_INVALID_ARGUMENT, "incompatible");
+  must_fail(extend(g, "e = NoOp()\nb = NoOp()"), TD_INVALID_ARGUMENT,
+            "GraphDef argument to Extend includes node 'b', which was created by a previous call to Create or Extend "
+            "in this session.");
+  must_fail(extend(g, "e = Neg(a) {T: float}\nf = Neg(x) {T: float}"), TD_INVALID_ARGUMENT, "Unknown input node 'x'");
+  must_fail(extend(g, "e = Neg(a) {T: float}\nf = Neg(e) {T: int32}"), TD_INVALID_ARGUMENT, "incompatible");
   assert_graph(g, "a = Placeholder()\nb = Neg(a)\nc = Add(a, b)\nd = NoOp(^c, ^b)\n");
   assert_null(extend(g, "e = Neg(c) {T: float}"));
   assert_int_equal(g->node_count, 5);
@@ -255,8 +247,8 @@ static void test_functions(void **state) {
   Pb__GraphDef *other = td_graph_test_def(&a, "call3 = h()");
   Pb__FunctionDef *changed[] = {function(&a, "h", "n = NoOp()\nm = NoOp()")};
   set_library(&a, other, 1, changed);
-  assert_fails(td_graph_extend(g, other, NULL), TD_INVALID_ARGUMENT,
-               "Cannot add function 'h' because a different function with the same name already exists.");
+  must_fail(td_graph_extend(g, other, NULL), TD_INVALID_ARGUMENT,
+            "Cannot add function 'h' because a different function with the same name already exists.");
   Pb__FunctionDef *fresh[] = {function(&a, "k", "n = NoOp()")};
   set_library(&a, other, 1, fresh);
   other->node[0]->op = "k";

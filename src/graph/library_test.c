@@ -6,6 +6,7 @@
 #include <cmocka.h>
 /* clang-format on */
 
+#include "base/testing.h"
 #include "graph/testing.h"
 
 static td_arena arena;
@@ -48,12 +49,7 @@ static td_status merge(const td_library *base, Pb__FunctionDef *f, Pb__GradientD
   return td_library_merge(base, &add, out);
 }
 
-static void assert_fails(td_status s, const char *text) {
-  assert_non_null(s);
-  assert_int_equal(td_status_code(s), TD_INVALID_ARGUMENT);
-  assert_string_equal(td_status_message(s), text);
-  td_status_free(s);
-}
+static void assert_fails(td_status s, const char *text) { must_say(s, TD_INVALID_ARGUMENT, text); }
 
 static void test_order_of_maps_means_nothing(void **state) {
   td_library *l, *same;

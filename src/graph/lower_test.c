@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/lower.h"
+#include "base/testing.h"
 
 #include "base/mem.h"
 #include "graph/gradient.h"
@@ -106,8 +107,7 @@ static td_library *library(void) {
   for (size_t i = 0; i < TD_COUNT(functions); i++) list[i] = read_function(&functions[i]);
   all.function = list;
   all.n_function = TD_COUNT(functions);
-  td_status s = td_library_merge(NULL, &all, &out);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_library_merge(NULL, &all, &out));
   return out;
 }
 
@@ -119,8 +119,7 @@ static td_graph *import(const char *text) {
   def->library = &all;
   all.function = td_arena_array(&arena, Pb__FunctionDef *, TD_COUNT(functions));
   for (size_t i = 0; i < TD_COUNT(functions); i++) all.function[all.n_function++] = read_function(&functions[i]);
-  td_status s = td_graph_import(def, NULL, NULL, &g);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_graph_import(def, NULL, NULL, &g));
   return g;
 }
 
@@ -129,8 +128,7 @@ static td_graph *import(const char *text) {
 static td_graph *lowered(const char *text, bool inline_all) {
   td_graph *g = import(text);
   td_lower_options o = {.inline_all = inline_all, .max_nodes = 1000};
-  td_status s = td_graph_lower(g, 0, &o);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_graph_lower(g, 0, &o));
   return g;
 }
 
@@ -335,8 +333,7 @@ static void assert_gradient(const char *of, const char *expected) {
   Pb__NameAttrList f = PB__NAME_ATTR_LIST__INIT;
   td_function_body body;
   f.name = (char *)of;
-  td_status s = td_gradient_body_create(l, &f, &body);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_gradient_body_create(l, &f, &body));
   assert_string_equal(td_graph_test_print(body.graph, &arena), expected);
   td_graph_release(body.graph);
   td_library_release(l);

@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/partition.h"
+#include "base/testing.h"
 
 #include "base/mem.h"
 #include "graph/import.h"
@@ -26,8 +27,7 @@ static td_graph *placed(const char *text) {
   td_graph_test_cluster c = cluster();
   td_graph *g = td_graph_test_graph(text);
   td_place_options o = {.devices = c.devices, .device_count = c.count};
-  td_status s = td_graph_place(g, &o);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_graph_place(g, &o));
   return g;
 }
 

@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/prune.h"
+#include "base/testing.h"
 
 #include "graph/testing.h"
 
@@ -39,8 +40,7 @@ static void assert_pruned(const char *graph, names n, const char *expected) {
   td_graph *g = td_graph_test_graph(graph), *p = NULL;
   td_arena a = {0};
   char *before = td_graph_test_print(g, &a);
-  td_status s = prune(g, n, &p);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(prune(g, n, &p));
   assert_string_equal(td_graph_test_print(g, &a), before);
   td_graph_release(g); /* the pruned one keeps it */
   assert_string_equal(td_graph_test_print(p, &a), expected);

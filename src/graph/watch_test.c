@@ -7,6 +7,7 @@
 /* clang-format on */
 
 #include "graph/watch.h"
+#include "base/testing.h"
 
 #include "base/mem.h"
 #include "graph/testing.h"
@@ -56,8 +57,7 @@ static td_status insert(td_graph *g, const watch *w) { return td_watches_insert(
 
 static td_graph *watched(const char *text, const watch *w) {
   td_graph *g = td_graph_test_graph(text);
-  td_status s = insert(g, w);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(insert(g, w));
   return g;
 }
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/cancellation.h"
 #include "framework/device.h"
 #include "framework/variable.h"
@@ -77,12 +78,6 @@ static void expect_count(td_tensor *a, int n) {
   td_tensor_release(run.out[0]);
 }
 
-static void expect_fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("\"%s\" lacks \"%s\"", td_status_message(s), text);
-  td_status_free(s);
-}
-
 static void dense(void **state) {
   td_tensor *a = make("dtype: float; shape: [2]; shared_name: 'mean'"), *none;
   assert_null(apply(a, 0, TD_FLOAT, "[2]", "1 2"));
@@ -95,16 +90,16 @@ static void dense(void **state) {
   expect_count(a, 0);
   assert_null(apply(a, 1, TD_FLOAT, "[2]", "4 8"));
   expect_take(a, "1", "[2]", "4 8");
-  expect_fails(apply(a, 9, TD_FLOAT, "[3]", "1 2 3"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [2], got [3]");
-  expect_fails(apply(a, 9, TD_DOUBLE, "[2]", "1 2"), TD_INVALID_ARGUMENT,
-               "Signature mismatch, have: resource, int64, double-> expected: resource, int64, float->");
-  expect_fails(take(a, "0", NULL, &none), TD_INVALID_ARGUMENT, "Argument num_required must be positive, but was 0");
+  must_fail(apply(a, 9, TD_FLOAT, "[3]", "1 2 3"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [2], got [3]");
+  must_fail(apply(a, 9, TD_DOUBLE, "[2]", "1 2"), TD_INVALID_ARGUMENT,
+            "Signature mismatch, have: resource, int64, double-> expected: resource, int64, float->");
+  must_fail(take(a, "0", NULL, &none), TD_INVALID_ARGUMENT, "Argument num_required must be positive, but was 0");
   td_tensor_release(a);
 
   a = make("dtype: float; shape: [?]; shared_name: 'sum'; reduction_type: 'SUM'");
   assert_null(apply(a, 0, TD_FLOAT, "[1]", "1"));
-  expect_fails(apply(a, 0, TD_FLOAT, "[2]", "1 2"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [1], got [2]");
-  expect_fails(apply(a, 0, TD_FLOAT, "[]", "1"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [1], got []");
+  must_fail(apply(a, 0, TD_FLOAT, "[2]", "1 2"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [1], got [2]");
+  must_fail(apply(a, 0, TD_FLOAT, "[]", "1"), TD_INVALID_ARGUMENT, "Shape mismatch: expected [1], got []");
   assert_null(apply(a, 0, TD_FLOAT, "[1]", "2"));
   expect_take(a, "2", "[1]", "3");
   assert_null(apply(a, 1, TD_FLOAT, "[0]", "")); /* any vector again */
@@ -174,23 +169,23 @@ static void sparse(void **state) {
   assert_null(apply_sparse(a, "[0]", "", "[0,3]", "", NULL));
   assert_null(apply_sparse(a, "[1]", "3", "[1,3]", "1 2 3", NULL));
   expect_sparse(a, "[1]", "3", "[1,3]", "1 2 3", "4 3");
-  expect_fails(apply_sparse(a, "[1]", "4", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
-               "index of slice 0 exceeded limits of shape; index is 4 exceeded 4");
-  expect_fails(apply_sparse(a, "[1]", "1", "[1,2]", "1 2", "5 2"), TD_INVALID_ARGUMENT,
-               "Shape mismatch: expected shape dim 0 to be 4, got 5");
-  expect_fails(apply_sparse(a, "[1,1]", "1", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
-               "Input indices should be vector but received shape: [1,1]");
-  expect_fails(apply_sparse(a, "[1]", "1", "[]", "1", NULL), TD_INVALID_ARGUMENT, "Values cannot be 0-dimensional.");
-  expect_fails(apply_sparse(a, "[1]", "1", "[2,1]", "1 2", NULL), TD_INVALID_ARGUMENT,
-               "Expected 1 non-empty input values, got 2");
-  expect_fails(apply_sparse(a, "[1]", "1", "[1]", "1", NULL), TD_INVALID_ARGUMENT,
-               "Shape mismatch: expected values rank at least 2, got 1");
+  must_fail(apply_sparse(a, "[1]", "4", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
+            "index of slice 0 exceeded limits of shape; index is 4 exceeded 4");
+  must_fail(apply_sparse(a, "[1]", "1", "[1,2]", "1 2", "5 2"), TD_INVALID_ARGUMENT,
+            "Shape mismatch: expected shape dim 0 to be 4, got 5");
+  must_fail(apply_sparse(a, "[1,1]", "1", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
+            "Input indices should be vector but received shape: [1,1]");
+  must_fail(apply_sparse(a, "[1]", "1", "[]", "1", NULL), TD_INVALID_ARGUMENT, "Values cannot be 0-dimensional.");
+  must_fail(apply_sparse(a, "[1]", "1", "[2,1]", "1 2", NULL), TD_INVALID_ARGUMENT,
+            "Expected 1 non-empty input values, got 2");
+  must_fail(apply_sparse(a, "[1]", "1", "[1]", "1", NULL), TD_INVALID_ARGUMENT,
+            "Shape mismatch: expected values rank at least 2, got 1");
   td_variable_release(a);
   a = make_sparse("dtype: float; shape: unknown; reduction_type: 'SUM'", &sum);
   assert_null(apply_sparse(a, "[1]", "7", "[1,1]", "1", NULL));
   assert_null(apply_sparse(a, "[2]", "7 9", "[2,1]", "2 3", NULL));
-  expect_fails(apply_sparse(a, "[1]", "1", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
-               "Shape mismatch: expected values dim 1 to be 1, got 2");
+  must_fail(apply_sparse(a, "[1]", "1", "[1,2]", "1 2", NULL), TD_INVALID_ARGUMENT,
+            "Shape mismatch: expected values dim 1 to be 1, got 2");
   expect_sparse(a, "[2]", "7 9", "[2,1]", "3 3", "-1 1");
   td_variable_release(a);
   td_kernel_release(k);
@@ -226,7 +221,7 @@ static void cancellation(void **state) {
   start(&t, a, "2");
   td_cancellation_cancel(t.step.cancellation);
   pthread_join(t.thread, NULL);
-  expect_fails(t.status, TD_CANCELLED, "TakeGrad operation was cancelled");
+  must_fail(t.status, TD_CANCELLED, "TakeGrad operation was cancelled");
   td_cancellation_release(t.step.cancellation);
   expect_take(a, "1", "[]", "6"); /* nothing is lost */
   td_tensor_release(a);

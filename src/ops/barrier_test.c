@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/cancellation.h"
 #include "framework/device.h"
 #include "framework/variable.h"
@@ -98,12 +99,6 @@ static td_status close_barrier(fixture *f, const char *cancel) {
   return td_op_test_run(&run);
 }
 
-static void expect_fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("\"%s\" lacks \"%s\"", td_status_message(s), text);
-  td_status_free(s);
-}
-
 /* Elements come out when both components are in, in the order of the insertions that began them. */
 static void completes(void **state) {
   fixture f = open_barrier();
@@ -127,19 +122,18 @@ static void refuses(void **state) {
   fixture f = open_barrier();
   td_op_run run;
   assert_null(insert_floats(&f, "[1]", "a", "1"));
-  expect_fails(insert_floats(&f, "[1]", "a", "1"), TD_INVALID_ARGUMENT,
-               "Key a already has a value for component 0 in barrier _0_b");
-  expect_fails(insert_floats(&f, "[2]", "d d", "1 2"), TD_INVALID_ARGUMENT, "Key d already has a value");
-  expect_fails(insert(&f, 2, "[1]", "a", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT,
-               "The component ID is out of range 2 > num_components (= 2)");
-  expect_fails(insert(&f, 1, "[1]", "a", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT,
-               "Signature mismatch");
-  expect_fails(insert(&f, 1, "[1]", "a", td_test_tensor(TD_INT32, "[1,3]", "1 2 3")), TD_INVALID_ARGUMENT,
-               "Shape mismatch in tuple component 3. Expected [2], got [3]");
-  expect_fails(insert(&f, 0, "[1]", "a", td_test_tensor(TD_FLOAT, "[1,0]", "")), TD_INVALID_ARGUMENT,
-               "Tensors with no elements are not supported _0_b: received shape [1,0]");
-  expect_fails(insert(&f, 0, "[2]", "x y", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT, "[1]");
-  expect_fails(take(&f, "-1", "false", NULL, &run), TD_INVALID_ARGUMENT, "-1");
+  must_fail(insert_floats(&f, "[1]", "a", "1"), TD_INVALID_ARGUMENT,
+            "Key a already has a value for component 0 in barrier _0_b");
+  must_fail(insert_floats(&f, "[2]", "d d", "1 2"), TD_INVALID_ARGUMENT, "Key d already has a value");
+  must_fail(insert(&f, 2, "[1]", "a", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT,
+            "The component ID is out of range 2 > num_components (= 2)");
+  must_fail(insert(&f, 1, "[1]", "a", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT, "Signature mismatch");
+  must_fail(insert(&f, 1, "[1]", "a", td_test_tensor(TD_INT32, "[1,3]", "1 2 3")), TD_INVALID_ARGUMENT,
+            "Shape mismatch in tuple component 3. Expected [2], got [3]");
+  must_fail(insert(&f, 0, "[1]", "a", td_test_tensor(TD_FLOAT, "[1,0]", "")), TD_INVALID_ARGUMENT,
+            "Tensors with no elements are not supported _0_b: received shape [1,0]");
+  must_fail(insert(&f, 0, "[2]", "x y", td_test_tensor(TD_FLOAT, "[1]", "1")), TD_INVALID_ARGUMENT, "[1]");
+  must_fail(take(&f, "-1", "false", NULL, &run), TD_INVALID_ARGUMENT, "-1");
   close_fixture(&f);
 }
 
@@ -149,15 +143,15 @@ static void closing(void **state) {
   assert_null(insert_floats(&f, "[3]", "a b c", "1 2 3"));
   assert_null(insert(&f, 1, "[2]", "b a", td_test_tensor(TD_INT32, "[2,2]", "1 1 2 2")));
   assert_null(close_barrier(&f, "false"));
-  expect_fails(close_barrier(&f, "false"), TD_CANCELLED, "Barrier '_0_b' is already closed.");
-  expect_fails(insert_floats(&f, "[1]", "new", "1"), TD_CANCELLED, "attempted to insert a brand new key: new");
-  expect_fails(take(&f, "4", "false", NULL, &run), TD_OUT_OF_RANGE,
-               "Barrier '_0_b' is closed and has insufficient elements (requested 4, total size 3)");
+  must_fail(close_barrier(&f, "false"), TD_CANCELLED, "Barrier '_0_b' is already closed.");
+  must_fail(insert_floats(&f, "[1]", "new", "1"), TD_CANCELLED, "attempted to insert a brand new key: new");
+  must_fail(take(&f, "4", "false", NULL, &run), TD_OUT_OF_RANGE,
+            "Barrier '_0_b' is closed and has insufficient elements (requested 4, total size 3)");
   assert_null(insert(&f, 1, "[1]", "c", td_test_tensor(TD_INT32, "[1,2]", "3 3")));
   expect_take(&f, "1", "false", "[1]", "b", "2"); /* all began at once: in order of completion */
   expect_take(&f, "9", "true", "[2]", "a c", "1 3");
-  expect_fails(take(&f, "1", "true", NULL, &run), TD_OUT_OF_RANGE, "insufficient elements");
-  expect_fails(insert_floats(&f, "[1]", "x", "1"), TD_CANCELLED, "is closed");
+  must_fail(take(&f, "1", "true", NULL, &run), TD_OUT_OF_RANGE, "insufficient elements");
+  must_fail(insert_floats(&f, "[1]", "x", "1"), TD_CANCELLED, "is closed");
   close_fixture(&f);
 
   f = open_barrier();
@@ -165,7 +159,7 @@ static void closing(void **state) {
   assert_null(close_barrier(&f, "false"));
   assert_null(close_barrier(&f, "true"));
   expect_size(&f, "BarrierIncompleteSize", 0);
-  expect_fails(insert_floats(&f, "[1]", "a", "1"), TD_CANCELLED, "is closed.  Pending enqueues cancelled: 1.");
+  must_fail(insert_floats(&f, "[1]", "a", "1"), TD_CANCELLED, "is closed.  Pending enqueues cancelled: 1.");
   close_fixture(&f);
 }
 

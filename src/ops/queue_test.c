@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/cancellation.h"
 #include "framework/device.h"
 #include "framework/variable.h"
@@ -63,12 +64,6 @@ static void expect_dequeue(td_tensor *q, const char *op, int n, const char *shap
   td_tensor_release(t);
 }
 
-static void expect_fails(td_status s, td_code code, const char *text) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), text)) fail_msg("\"%s\" lacks \"%s\"", td_status_message(s), text);
-  td_status_free(s);
-}
-
 static void close_queue(td_tensor *q, bool cancel) {
   td_op_run run = {.op = "QueueCloseV2",
                    .device = device,
@@ -88,17 +83,17 @@ static void fifo(void **state) {
   expect_dequeue(q, "QueueDequeueV2", -1, "[]", "1");
   expect_dequeue(q, "QueueDequeueManyV2", 3, "[3]", "2 3 4");
   expect_dequeue(q, "QueueDequeueManyV2", 0, "[0]", "");
-  expect_fails(enqueue("QueueEnqueueV2", q, TD_INT32, "[1]", "1"), TD_INVALID_ARGUMENT,
-               "Shape mismatch in tuple component 0. Expected [], got [1]");
-  expect_fails(enqueue("QueueEnqueueV2", q, TD_FLOAT, "[]", "1"), TD_INVALID_ARGUMENT,
-               "Type mismatch in tuple component 0. Expected int32, got float");
-  expect_fails(dequeue("QueueDequeueManyV2", q, "int32", -1 - 1, &none), TD_INVALID_ARGUMENT, "");
+  must_fail(enqueue("QueueEnqueueV2", q, TD_INT32, "[1]", "1"), TD_INVALID_ARGUMENT,
+            "Shape mismatch in tuple component 0. Expected [], got [1]");
+  must_fail(enqueue("QueueEnqueueV2", q, TD_FLOAT, "[]", "1"), TD_INVALID_ARGUMENT,
+            "Type mismatch in tuple component 0. Expected int32, got float");
+  must_fail(dequeue("QueueDequeueManyV2", q, "int32", -1 - 1, &none), TD_INVALID_ARGUMENT, "");
   close_queue(q, false);
-  expect_fails(enqueue("QueueEnqueueV2", q, TD_INT32, "[]", "1"), TD_CANCELLED, "FIFOQueue 'fifo' is closed.");
-  expect_fails(dequeue("QueueDequeueManyV2", q, "int32", 3, &none), TD_OUT_OF_RANGE,
-               "FIFOQueue 'fifo' is closed and has insufficient elements (requested 3, current size 2)");
+  must_fail(enqueue("QueueEnqueueV2", q, TD_INT32, "[]", "1"), TD_CANCELLED, "FIFOQueue 'fifo' is closed.");
+  must_fail(dequeue("QueueDequeueManyV2", q, "int32", 3, &none), TD_OUT_OF_RANGE,
+            "FIFOQueue 'fifo' is closed and has insufficient elements (requested 3, current size 2)");
   expect_dequeue(q, "QueueDequeueUpToV2", 3, "[2]", "5 6"); /* what was refused is still there, in order */
-  expect_fails(dequeue("QueueDequeueV2", q, "int32", -1, &none), TD_OUT_OF_RANGE, "(requested 1, current size 0)");
+  must_fail(dequeue("QueueDequeueV2", q, "int32", -1, &none), TD_OUT_OF_RANGE, "(requested 1, current size 0)");
   td_tensor_release(q);
 }
 
@@ -140,8 +135,7 @@ static void padding(void **state) {
   assert_null(enqueue("QueueEnqueueV2", q, TD_INT32, "[1,2]", "1 2"));
   assert_null(enqueue("QueueEnqueueV2", q, TD_INT32, "[0,2]", ""));
   assert_null(enqueue("QueueEnqueueV2", q, TD_INT32, "[2,2]", "3 4 5 6"));
-  expect_fails(enqueue("QueueEnqueueV2", q, TD_INT32, "[2,1]", "1 2"), TD_INVALID_ARGUMENT,
-               "Expected [?,2], got [2,1]");
+  must_fail(enqueue("QueueEnqueueV2", q, TD_INT32, "[2,1]", "1 2"), TD_INVALID_ARGUMENT, "Expected [?,2], got [2,1]");
   expect_dequeue(q, "QueueDequeueManyV2", 3, "[3,2,2]", "1 2 0 0 0 0 0 0 3 4 5 6");
   td_tensor_release(q);
 }
@@ -215,10 +209,10 @@ static void cancellation(void **state) {
   usleep(20000); /* it has taken the one */
   td_cancellation_cancel(w.step.cancellation);
   pthread_join(thread, NULL);
-  expect_fails(w.status, TD_CANCELLED, "Dequeue operation was cancelled");
+  must_fail(w.status, TD_CANCELLED, "Dequeue operation was cancelled");
   expect_dequeue(q, "QueueDequeueV2", -1, "[]", "1"); /* and given it back */
   wait_main(&w);
-  expect_fails(w.status, TD_CANCELLED, "Dequeue operation was cancelled");
+  must_fail(w.status, TD_CANCELLED, "Dequeue operation was cancelled");
   td_cancellation_release(w.step.cancellation);
   /* closing cancels what waits to get in */
   assert_null(enqueue("QueueEnqueueManyV2", q, TD_INT32, "[2]", "1 2"));

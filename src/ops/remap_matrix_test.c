@@ -10,6 +10,7 @@
 /* clang-format on */
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "checkpoint/bundle.h"
 #include "ops/families.h"
 #include "ops/testing.h"
@@ -66,23 +67,16 @@ static void gives(const char *attrs, const char *shape, const char *remapping, c
   td_tensor_release(r.out[1]);
 }
 
-static void is_refused(td_status s, td_code code, const char *part) {
-  assert_int_equal(td_status_code(s), code);
-  if (!strstr(td_status_message(s), part)) fail_msg("%s", td_status_message(s));
-  td_status_free(s);
-}
-
 static void test_vocabularies(void **state) {
   gives("new_vocab_offset: 0; num_new_vocab: 4", "[4]", "2 -1 0 1", "3");
   gives("new_vocab_offset: 1; num_new_vocab: 2", "[2]", "-1 0", "1");
   gives("new_vocab_offset: 0; num_new_vocab: 4; old_vocab_size: 2", "[4]", "-1 -1 0 1", "2");
   gives("new_vocab_offset: 4; num_new_vocab: 0", "[0]", "", "0");
   td_op_run r;
-  is_refused(generate("new_vocab_offset: 1; num_new_vocab: 4", new_words, old_words, &r), TD_INVALID_ARGUMENT,
-             "beyond");
-  is_refused(generate("new_vocab_offset: 0; num_new_vocab: 9223372036854775807", new_words, old_words, &r),
-             TD_INVALID_ARGUMENT, "beyond");
-  is_refused(generate("new_vocab_offset: 0; num_new_vocab: 4", "/nonexistent", old_words, &r), TD_NOT_FOUND, "");
+  must_fail(generate("new_vocab_offset: 1; num_new_vocab: 4", new_words, old_words, &r), TD_INVALID_ARGUMENT, "beyond");
+  must_fail(generate("new_vocab_offset: 0; num_new_vocab: 9223372036854775807", new_words, old_words, &r),
+            TD_INVALID_ARGUMENT, "beyond");
+  must_fail(generate("new_vocab_offset: 0; num_new_vocab: 4", "/nonexistent", old_words, &r), TD_NOT_FOUND, "");
 }
 
 static td_status load(const char *attrs, const char *name, td_tensor *rows, td_tensor *cols, td_tensor *values,
@@ -116,7 +110,7 @@ static void test_matrix(void **state) {
 static void test_errors(void **state) {
   const char *two = "num_rows: 2; num_cols: 2";
   td_tensor *t;
-#define REFUSED(code, text, ...) is_refused(load(__VA_ARGS__, &t), code, text)
+#define REFUSED(code, text, ...) must_fail(load(__VA_ARGS__, &t), code, text)
   REFUSED(TD_NOT_FOUND, "x", two, "x", ints("[2]", "0 1"), ints("[0]", ""), floats("[0]", ""));
   REFUSED(TD_INVALID_ARGUMENT, "rank 1", two, "v", ints("[2]", "0 1"), ints("[0]", ""), floats("[0]", ""));
   REFUSED(TD_INVALID_ARGUMENT, "num_rows=2", two, "m", ints("[3]", "0 1 2"), ints("[0]", ""), floats("[0]", ""));

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/device.h"
 #include "ops/testing.h"
 
@@ -39,8 +40,7 @@ static td_status add(const char *op, const sparse *s, td_tensor **out) {
 
 static void expect_add(const char *op, const sparse *s, const char *shape, const char *handles) {
   td_tensor *t;
-  td_status status = add(op, s, &t);
-  if (status) fail_msg("%s", td_status_message(status));
+  must(add(op, s, &t));
   td_assert_tensor(t, TD_INT64, shape, handles, 0);
   td_tensor_release(t);
 }

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "framework/cancellation.h"
 #include "framework/device.h"
 #include "framework/resource.h"
@@ -50,8 +51,7 @@ static const Pb__AttrValue *parse_value(td_arena *a, const td_attr_def *def, td_
       td_arena_printf(a, def->is_list ? "a: list(%s) = %.*s" : "a: %s = %.*s", kinds[def->kind], TD_STR_ARG(value));
   td_op_spec spec = {.name = "attribute in a test", .attrs = text};
   const td_op_def *op;
-  td_status s = td_op_parse(&spec, a, &op);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_op_parse(&spec, a, &op));
   return op->attrs[0].default_value;
 }
 
@@ -238,8 +238,7 @@ td_tensor *td_test_tensor(td_dtype dtype, const char *shape, const char *values)
   td_shape s;
   td_tensor *t;
   parse_dims(shape, &s);
-  td_status status = td_tensor_create(dtype, &s, &t);
-  if (status) fail_msg("%s", td_status_message(status));
+  must(td_tensor_create(dtype, &s, &t));
   char *copy = td_strdup(values), *save = NULL;
   int64_t i = 0;
   for (char *w = strtok_r(copy, " \n\t", &save); w; w = strtok_r(NULL, " \n\t", &save)) {

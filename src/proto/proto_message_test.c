@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "proto/config.pb-c.h"
 #include "proto/framework.pb-c.h"
 #include "proto/master.pb-c.h"
@@ -25,8 +26,7 @@ static void expect_error(const ProtobufCMessageDescriptor *type, td_str bytes, t
 
 static void *decode(const ProtobufCMessageDescriptor *type, td_str bytes, td_arena *arena) {
   ProtobufCMessage *m = NULL;
-  td_status s = td_message_decode(type, bytes, arena, &m);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_message_decode(type, bytes, arena, &m));
   return m;
 }
 

@@ -9,14 +9,14 @@
 
 #include "base/arena.h"
 #include "base/mem.h"
+#include "base/testing.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 
 static td_tensor *decode(td_str bytes) {
   td_tensor *t = NULL;
-  td_status s = td_tensor_decode(bytes, &t);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_tensor_decode(bytes, &t));
   return t;
 }
 
@@ -31,8 +31,7 @@ static void expect_error(td_str bytes, td_code code, const char *text) {
 
 static td_strbuf encode(const td_tensor *t) {
   td_strbuf b = {0};
-  td_status s = td_tensor_encode(t, &b);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_tensor_encode(t, &b));
   return b;
 }
 

@@ -7,13 +7,13 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "base/testing.h"
 #include "tensor/memory.h"
 #include "tensor/tensor.h"
 
 static td_tensor *create(td_dtype dtype, int rank, const int64_t *dims) {
   td_tensor *t = NULL;
-  td_status s = td_tensor_create_dims(dtype, rank, dims, &t);
-  if (s) fail_msg("%s", td_status_message(s));
+  must(td_tensor_create_dims(dtype, rank, dims, &t));
   return t;
 }
 
