@@ -24,7 +24,7 @@ static int stop(void **state) {
   return 0;
 }
 
-static td_task *first_worker(void) { return td_server_peek(cluster.servers[1]); }
+static td_task *first_worker(void) { return td_task_of(cluster.servers[1]); }
 
 /* The tasks that filters let through, as "ps0 worker1". */
 static td_status targets(char *const *filters, size_t count, td_strbuf *out) {
@@ -68,7 +68,7 @@ static void test_devices(void **state) {
   assert_string_equal(found.items[0].attributes.name, "/job:worker/replica:0/task:0/device:CPU:0");
   assert_true(found.items[0].worker->is_self);
   assert_string_equal(found.items[1].attributes.name, "/job:ps/replica:0/task:0/device:CPU:0");
-  assert_true(found.items[1].attributes.incarnation == td_server_peek(cluster.servers[0])->devices[0]->incarnation);
+  assert_true(found.items[1].attributes.incarnation == td_task_of(cluster.servers[0])->devices[0]->incarnation);
   td_arena_deinit(&a);
 }
 

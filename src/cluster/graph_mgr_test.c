@@ -26,8 +26,8 @@ static int stop(void **state) {
 }
 
 static void end(td_worker_session *s, int64_t step) {
-  td_step_table_cleanup(td_server_peek(cluster.servers[0])->steps, step);
-  td_worker_sessions_close(td_server_peek(cluster.servers[0])->sessions, td_str_of(s->handle));
+  td_step_table_cleanup(td_task_of(cluster.servers[0])->steps, step);
+  td_worker_sessions_close(td_task_of(cluster.servers[0])->sessions, td_str_of(s->handle));
   td_worker_session_release(s);
 }
 
@@ -44,7 +44,7 @@ static void test_registered_found_run(void **state) {
     td_test_graph_start(&call, g, step, "x:0", "y:0", false, false);
     must(td_test_graph_wait(&call, &y));
     assert_true(y == -1);
-    td_step_table_cleanup(td_server_peek(cluster.servers[0])->steps, step);
+    td_step_table_cleanup(td_task_of(cluster.servers[0])->steps, step);
   }
   td_test_graph_start(&call, g, 1, "x:0", "y:0", false, false); /* a step that was cleaned up does not come back */
   must_fail(td_test_graph_wait(&call, NULL), TD_ABORTED, "Cleanup 1");
@@ -63,7 +63,7 @@ static void test_deregistered_while_it_runs(void **state) {
   must_fail(td_graph_mgr_find(s, handle, &(td_registered_graph *){NULL}), TD_ABORTED, "Graph handle is not found: ");
   must_fail(td_graph_mgr_deregister(s, handle), TD_ABORTED, "Possibly, this worker just restarted.");
   assert_false(td_test_graph_is_done(&call));
-  td_step_table_cancel(td_server_peek(cluster.servers[0])->steps, 11);
+  td_step_table_cancel(td_task_of(cluster.servers[0])->steps, 11);
   td_status status = td_test_graph_wait(&call, NULL);
   assert_non_null(status);
   td_status_free(status);
@@ -77,7 +77,7 @@ static void test_what_cannot_be_registered(void **state) {
   must_fail(td_test_register(s, "a NoOp /job:worker/replica:0/task:0/device:CPU:9 -", &g), TD_INVALID_ARGUMENT,
             "/job:worker/replica:0/task:0/device:CPU:9 unknown device.");
   must_fail(td_test_register(s, "a NoOp - -", &g), TD_INVALID_ARGUMENT, "missing a device specification");
-  td_worker_sessions_close(td_server_peek(cluster.servers[0])->sessions, TD_STR("c"));
+  td_worker_sessions_close(td_task_of(cluster.servers[0])->sessions, TD_STR("c"));
   must_fail(td_test_register(s, graph, &g), TD_ABORTED, "Session handle is not found: c.");
   assert_null(g);
   td_worker_session_release(s);

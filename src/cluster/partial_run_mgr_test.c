@@ -37,7 +37,7 @@ static int stop(void **state) {
   return 0;
 }
 
-static td_step_table *steps(void) { return td_server_peek(cluster.servers[0])->steps; }
+static td_step_table *steps(void) { return td_task_of(cluster.servers[0])->steps; }
 
 /* One session and graph a test. */
 static td_worker_session *session;
@@ -51,7 +51,7 @@ static int begin(void **state) {
 
 static int end(void **state) {
   td_registered_graph_release(g);
-  td_worker_sessions_close(td_server_peek(cluster.servers[0])->sessions, TD_STR("s"));
+  td_worker_sessions_close(td_task_of(cluster.servers[0])->sessions, TD_STR("s"));
   td_worker_session_release(session);
   assert_int_equal(td_step_table_count(steps()), 0);
   return 0;

@@ -54,7 +54,7 @@ static td_status wait_for(waiting *w) {
   return s;
 }
 
-static td_task *task(int i) { return td_server_peek(cluster.servers[i]); }
+static td_task *task(int i) { return td_task_of(cluster.servers[i]); }
 
 /* A key from ps to the worker, and the step on both sides. */
 typedef struct both_sides {

@@ -173,7 +173,7 @@ void td_server_start(td_server *s) {
 
 const char *td_server_target(const td_server *s) { return s->target; }
 
-td_task *td_server_peek(td_server *s) { return &s->task; }
+td_task *td_task_of(td_server *s) { return &s->task; }
 
 const char *td_server_task(const td_server *s) { return s->task.name; }
 

@@ -30,7 +30,6 @@ typedef struct td_server_options {
 td_status td_server_create(const td_server_options *options, td_server **out) TD_MUST_USE;
 void td_server_start(td_server *s);
 const char *td_server_target(const td_server *s); /* "grpc://localhost:<port>" */
-struct td_task *td_server_peek(td_server *s);     /* for tests of this room's parts; borrowed */
 const char *td_server_task(const td_server *s);   /* "/job:<j>/replica:0/task:<i>" */
 /* Stops accepting, lets running calls end within the grace time, cancels the rest. Blocks; not from a loop thread. */
 void td_server_stop(td_server *s, int grace_ms);

@@ -359,7 +359,7 @@ td_status td_test_close_session(td_test_cluster *c, int task, const char *handle
 /* ---- a worker's parts ---- */
 
 td_worker_session *td_test_worker_session(td_server *server, const char *handle) {
-  td_task *task = td_server_peek(server);
+  td_task *task = td_task_of(server);
   td_worker_session *s;
   Pb__CreateWorkerSessionRequest request = PB__CREATE_WORKER_SESSION_REQUEST__INIT;
   request.session_handle = (char *)handle;

@@ -22,7 +22,7 @@ static int stop(void **state) {
   return 0;
 }
 
-static td_worker_sessions *sessions(void) { return td_server_peek(cluster.servers[0])->sessions; }
+static td_worker_sessions *sessions(void) { return td_task_of(cluster.servers[0])->sessions; }
 
 static td_status open(const char *handle, bool isolated, Pb__ServerDef *def, td_worker_session **out) {
   Pb__CreateWorkerSessionRequest request = PB__CREATE_WORKER_SESSION_REQUEST__INIT;
@@ -39,7 +39,7 @@ static void test_made_found_closed(void **state) {
   must(open("a", false, NULL, &again)); /* as it is */
   assert_ptr_equal(a, again);
   assert_int_equal(td_worker_sessions_count(sessions()), 1);
-  assert_ptr_equal(a->devices[0], td_server_peek(cluster.servers[0])->devices[0]); /* shared */
+  assert_ptr_equal(a->devices[0], td_task_of(cluster.servers[0])->devices[0]); /* shared */
   td_worker_sessions_close(sessions(), TD_STR("a"));
   td_worker_sessions_close(sessions(), TD_STR("a")); /* nothing */
   must_fail(td_worker_sessions_find(sessions(), TD_STR("a"), false, &again), TD_ABORTED,
@@ -61,7 +61,7 @@ static void test_masters_without_sessions_share_one(void **state) {
 
 static void test_isolated_and_renamed_ones_have_devices_of_their_own(void **state) {
   td_worker_session *isolated, *renamed;
-  td_device *own = td_server_peek(cluster.servers[0])->devices[0];
+  td_device *own = td_task_of(cluster.servers[0])->devices[0];
   must(open("isolated", true, NULL, &isolated));
   assert_string_equal(isolated->devices[0]->name, own->name);
   assert_ptr_not_equal(isolated->devices[0]->resources, own->resources);
