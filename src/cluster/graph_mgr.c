@@ -8,6 +8,7 @@
 #include "cluster/remote_function.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/step_table.h"
+#include "collective/op.h"
 #include "framework/session_state.h"
 #include "graph/partition.h"
 #include "proto/message.h"
@@ -161,6 +162,7 @@ typedef struct graph_run {
   td_registered_graph *graph; /* retained */
   td_step_entry *entry;       /* retained */
   td_step step;
+  td_collective_step collectives;
   atomic_int pending; /* programs */
   pthread_mutex_t lock;
   td_status status;             /* guarded by lock until pending is 0 */
@@ -290,6 +292,23 @@ td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_ent
 
 td_session_state *td_registered_graph_session_state(const td_registered_graph *g) { return g->session->state; }
 
+static td_buf_rendezvous *bufs_of(td_collective_step *s) {
+  return td_step_entry_bufs(TD_CONTAINER_OF(s, graph_run, collectives)->entry);
+}
+
+static void prepare_collectives(graph_run *run) {
+  const td_worker_session *session = run->graph->session;
+  run->collectives = (td_collective_step){
+      .step_id = run->entry->id,
+      .task = td_peers_own_name(session->peers),
+      .resolver = session->collectives,
+      .bufs = bufs_of,
+      .cancellation = run->entry->cancellation,
+      .pool = session->task->pool,
+  };
+  td_collective_step_init(&run->collectives);
+}
+
 void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
   td_step_entry *entry;
   td_status s = td_graph_mgr_join(g, r->step_id, &entry);
@@ -302,6 +321,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
   run->graph = td_registered_graph_retain(g);
   run->entry = entry;
   pthread_mutex_init(&run->lock, NULL);
+  prepare_collectives(run);
   run->step = (td_step){
       .id = r->step_id,
       .rendezvous = entry->rendezvous,
@@ -311,6 +331,7 @@ void td_graph_mgr_run(td_registered_graph *g, td_run_graph *r) {
       .functions = g->functions,
       .session = td_str_of(g->session->handle),
       .session_state = g->session->state,
+      .collectives = &run->collectives.base,
       .stats = r->record_timeline || r->record_costs ? td_step_stats_create() : NULL,
   };
   start_debug(run);

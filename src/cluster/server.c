@@ -18,6 +18,7 @@
 #include "cluster/transfer_log.h"
 #include "cluster/waits.h"
 #include "cluster/worker_session.h"
+#include "collective/resolver.h"
 #include "debug/debugger.h"
 #include "proto/message.h"
 
@@ -150,6 +151,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->steps = td_step_table_create(t);
   t->transfers = td_transfer_log_create();
   t->waits = td_waits_create(t);
+  t->collectives = td_resolver_create(NULL);
   t->sessions = td_worker_sessions_create(t);
   t->master = td_master_create(t);
   if (o->session_gc_ms > 0) td_master_collect_idle(t->master, (uint64_t)o->session_gc_ms * 1000000u);
@@ -205,6 +207,7 @@ void td_server_destroy(td_server *s) {
   td_pool_destroy(t->pool);
   td_control_destroy(t->control);
   td_master_destroy(t->master);
+  td_resolver_release(t->collectives);
   td_transfer_log_destroy(t->transfers);
   td_waits_destroy(t->waits);
   td_request_ids_destroy(t->worker_ids);

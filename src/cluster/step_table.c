@@ -52,10 +52,23 @@ void td_step_entry_release(td_step_entry *e) {
   /* acq_rel: the last owner sees every use before it frees */
   if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
   td_partial_run_destroy(atomic_load_explicit(&e->partial, memory_order_relaxed));
+  td_buf_rendezvous_close(atomic_load_explicit(&e->bufs, memory_order_relaxed));
   td_rendezvous_release(e->rendezvous);
   td_resource_mgr_release(e->step_resources);
   td_cancellation_release(e->cancellation);
   td_free(e);
+}
+
+td_buf_rendezvous *td_step_entry_bufs(td_step_entry *e) {
+  td_buf_rendezvous *bufs = atomic_load(&e->bufs);
+  if (!bufs) {
+    td_buf_rendezvous *fresh = td_buf_rendezvous_create(e->id, e->cancellation);
+    if (atomic_compare_exchange_strong(&e->bufs, &bufs, fresh))
+      bufs = fresh;
+    else
+      td_buf_rendezvous_close(fresh);
+  }
+  return td_buf_rendezvous_retain(bufs);
 }
 
 td_status td_step_table_get(td_step_table *t, int64_t id, uint64_t starter, td_step_entry **out) {

@@ -7,6 +7,7 @@
 #define TD_CLUSTER_STEP_TABLE_H_
 
 #include "cluster/peers.h"
+#include "collective/buf_rendezvous.h"
 #include "framework/cancellation.h"
 #include "framework/rendezvous.h"
 #include "framework/resource.h"
@@ -20,6 +21,7 @@ typedef struct td_step_entry {
   td_cancellation *cancellation;
   td_resource_mgr *step_resources;
   _Atomic(td_partial_run *) partial; /* set once, by its first call; goes with the entry */
+  _Atomic(td_buf_rendezvous *) bufs; /* of its collectives; made when it is first needed */
   uint64_t starter;                  /* guarded by the table: the worker session whose RunGraph has come; 0: none yet */
 } td_step_entry;
 
@@ -32,6 +34,8 @@ void td_step_table_destroy(td_step_table *t); /* aborts what is left */
 td_status td_step_table_get(td_step_table *t, int64_t id, uint64_t starter, td_step_entry **out) TD_MUST_USE;
 td_step_entry *td_step_entry_retain(td_step_entry *e);
 void td_step_entry_release(td_step_entry *e);
+/* Where its collectives meet; one reference. Aborted when the step is cancelled or cleaned up. */
+td_buf_rendezvous *td_step_entry_bufs(td_step_entry *e);
 /* Releases an entry for which its holder waited in vain: forgets a step that nobody has started and nobody else waits
  * in, so that peers that come and go leave nothing behind. */
 void td_step_table_abandon(td_step_table *t, td_step_entry *e);

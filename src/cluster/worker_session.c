@@ -35,9 +35,19 @@ static void own_devices(td_worker_session *s, const char *job, int index, bool i
     td_resource_mgr_release(resources);
 }
 
+/* The groups of a session: found out by the task that leads (ConfigProto.experimental.collective_group_leader), among
+ * sessions that have none by each for itself. */
+static td_resolver *choose_resolver(const td_worker_session *s, const Pb__ConfigProto *config) {
+  const Pb__ConfigProto__Experimental *e = config ? config->experimental : NULL;
+  if (!e || !e->collective_group_leader[0]) e = s->task->default_config->experimental;
+  const char *leader = e ? e->collective_group_leader : "";
+  if (leader[0] && !strcmp(leader, td_peers_own_name(s->peers))) return td_resolver_retain(s->task->collectives);
+  return td_resolver_create(leader[0] ? leader : NULL);
+}
+
 /* Takes `peers`. */
 static td_worker_session *create_session(td_task *task, const char *handle, td_peers *peers, const char *job, int index,
-                                         bool isolated, bool renamed) {
+                                         bool isolated, bool renamed, const Pb__ConfigProto *config) {
   td_worker_session *s = td_new(td_worker_session);
   atomic_init(&s->refs, 1);
   static _Atomic uint64_t last_id;
@@ -45,6 +55,7 @@ static td_worker_session *create_session(td_task *task, const char *handle, td_p
   s->id = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
   s->handle = td_strdup(handle);
   s->peers = peers;
+  s->collectives = choose_resolver(s, config);
   s->kernels = td_kernel_cache_create();
   s->state = td_session_state_create();
   s->master_task = td_strdup("");
@@ -95,6 +106,7 @@ void td_worker_session_release(td_worker_session *s) {
   td_resource_mgr_release(s->own_resources);
   for (int i = 0; i < s->device_count; i++) td_device_release(s->devices[i]);
   td_free(s->devices);
+  td_resolver_release(s->collectives);
   td_peers_release(s->peers);
   pthread_mutex_destroy(&s->lock);
   td_free(s->master_task);
@@ -106,7 +118,8 @@ td_worker_sessions *td_worker_sessions_create(td_task *task) {
   td_worker_sessions *m = td_new(td_worker_sessions);
   m->task = task;
   pthread_rwlock_init(&m->lock, NULL);
-  m->shared = create_session(task, "", td_peers_retain(task->peers), task->self->job, task->self->index, false, false);
+  m->shared =
+      create_session(task, "", td_peers_retain(task->peers), task->self->job, task->self->index, false, false, NULL);
   return m;
 }
 
@@ -174,7 +187,8 @@ td_status td_worker_sessions_open(td_worker_sessions *m, const Pb__CreateWorkerS
     peers = td_peers_retain(m->task->peers);
   td_worker_session *s =
       create_session(m->task, r->session_handle, peers, propagated ? def->job_name : m->task->self->job,
-                     propagated ? def->task_index : m->task->self->index, r->isolate_session_state, propagated);
+                     propagated ? def->task_index : m->task->self->index, r->isolate_session_state, propagated,
+                     def ? def->default_session_config : NULL);
   td_free(s->master_task);
   s->master_task = td_strdup(r->master_task);
   s->master_incarnation = r->master_incarnation;

@@ -7,6 +7,7 @@
 #include "base/map.h"
 #include "cluster/peers.h"
 #include "cluster/task.h"
+#include "collective/resolver.h"
 #include "proto/worker.pb-c.h"
 #include "runtime/program.h"
 
@@ -21,8 +22,9 @@ typedef struct td_worker_session {
   int device_count;
   td_resource_mgr *own_resources; /* of isolated devices; cleared at the end */
   td_kernel_cache *kernels;
-  td_session_state *state; /* tensors kept between steps */
-  char *master_task;       /* 2.x masters say who they are; "" otherwise */
+  td_session_state *state;  /* tensors kept between steps */
+  td_resolver *collectives; /* who takes part in them */
+  char *master_task;        /* 2.x masters say who they are; "" otherwise */
   int64_t master_incarnation;
   struct td_worker_session *next_ended; /* once out of the table */
   pthread_mutex_t lock;

@@ -14,7 +14,8 @@ typedef struct td_cancellation td_cancellation;
 typedef struct td_resource_mgr td_resource_mgr;
 typedef struct td_function_runtime td_function_runtime;
 typedef struct td_session_state td_session_state;
-typedef struct td_step_stats td_step_stats; /* runtime/step_stats.h */
+typedef struct td_collectives td_collectives; /* collective.h */
+typedef struct td_step_stats td_step_stats;   /* runtime/step_stats.h */
 typedef struct td_debug_sink td_debug_sink;
 
 /* Which frame instance and iteration. The two hashes name the same frame in the two dialects that peers speak
@@ -36,6 +37,7 @@ typedef struct td_step {
   td_step_stats *stats;            /* where the step is recorded; NULL: nowhere */
   td_debug_sink *debug;            /* NULL: nothing is watched */
   td_session_state *session_state; /* tensors that stay between steps; NULL: none */
+  td_collectives *collectives;     /* NULL: no collective can run */
 } td_step;
 
 /* The ids (iteration 0) of a child frame that `parent`, at its iteration, enters by `frame_name`. TensorFlow 1.x hashes

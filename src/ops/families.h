@@ -18,6 +18,7 @@
   X(broadcast)         \
   X(bucketize)         \
   X(cast)              \
+  X(collective)        \
   X(concat)            \
   X(const)             \
   X(control_flow)      \
