@@ -101,12 +101,15 @@
   X(summary_writer)    \
   X(tensor_array)      \
   X(tensor_list)       \
+  X(tensor_list_make)  \
+  X(tensor_list_stack) \
   X(topk)              \
   X(training)          \
   X(training_sparse)   \
   X(transpose)         \
   X(unary)             \
   X(unique)            \
+  X(variant_math)      \
   X(vocab_remapping)
 
 #define TD_FAMILY_DECLARE(name) extern const td_op_family td_family_##name;

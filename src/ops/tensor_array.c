@@ -425,11 +425,9 @@ static td_status compute_concat(td_kernel_ctx *ctx) { return with_array(ctx, con
 
 static td_status write_rows(td_tensor_array *a, td_tensor *value, const int32_t *indices, int64_t n) {
   for (int64_t i = 0; i < n; i++) {
-    td_tensor *row = td_tensor_slice(value, i, i + 1);
-    td_tensor *element = td_tensor_reshape(row, value->rank - 1, value->dims + 1);
+    td_tensor *element = td_tensor_row(value, i);
     td_status s = td_tensor_array_write(a, indices ? indices[i] : i, element);
     td_tensor_release(element);
-    td_tensor_release(row);
     if (s) return s;
   }
   return TD_STATUS_OK;

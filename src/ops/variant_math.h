@@ -1,4 +1,5 @@
-/* Zeros and sums of tensors whose elements may be variants: lists and optionals, nested in each other. */
+/* Zeros and sums of tensors whose elements may be variants: lists and optionals, nested in each other. Behind AddN and
+ * ZerosLike of variants. */
 #ifndef TD_OPS_VARIANT_MATH_H_
 #define TD_OPS_VARIANT_MATH_H_
 

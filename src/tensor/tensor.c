@@ -159,6 +159,12 @@ td_tensor *td_tensor_slice(td_tensor *t, int64_t begin, int64_t end) {
   return view(t, t->dtype, t->rank, dims, row * dims[0], (char *)t->data + offset);
 }
 
+td_tensor *td_tensor_row(td_tensor *t, int64_t i) {
+  td_tensor *rows = td_tensor_slice(t, i, i + 1), *row = td_tensor_reshape(rows, t->rank - 1, t->dims + 1);
+  td_tensor_release(rows);
+  return row;
+}
+
 td_tensor *td_tensor_bitcast(td_tensor *t, td_dtype dtype, int rank, const int64_t *dims) {
   assert(td_dtype_is_pod(t->dtype) && td_dtype_is_pod(dtype) && td_dtype_size(dtype) == td_dtype_size(t->dtype));
   assert(count_of(rank, dims) == t->count);

@@ -53,6 +53,8 @@ td_tensor *td_tensor_reshape(td_tensor *t, int rank, const int64_t *dims);
 /* Rows [begin, end) of the first dimension over the same elements; rank >= 1, range valid: asserted. The data may
  * be less aligned than 64 bytes. */
 td_tensor *td_tensor_slice(td_tensor *t, int64_t begin, int64_t end);
+/* Row `i` of it without that dimension, a view. */
+td_tensor *td_tensor_row(td_tensor *t, int64_t i);
 /* The same bytes as another type of the same element size (both plain). */
 td_tensor *td_tensor_bitcast(td_tensor *t, td_dtype dtype, int rank, const int64_t *dims);
 /* A deep copy (own elements). */

@@ -144,9 +144,3 @@ td_status td_out_element(td_kernel_ctx *ctx, td_element *e, const char *what) {
   td_element_free(e);
   return s;
 }
-
-td_tensor *td_element_row(td_tensor *t, int64_t i) {
-  td_tensor *row = td_tensor_slice(t, i, i + 1), *element = td_tensor_reshape(row, t->rank - 1, t->dims + 1);
-  td_tensor_release(row);
-  return element;
-}

@@ -115,6 +115,5 @@ void td_element_free(td_element *e); /* NULL is fine */
 td_element *td_element_of(int count, td_tensor *const *values);
 /* Sets a kernel's outputs to the components; takes the element. INTERNAL "The <what> gives …" for another number. */
 td_status td_out_element(td_kernel_ctx *ctx, td_element *e, const char *what) TD_MUST_USE;
-td_tensor *td_element_row(td_tensor *t, int64_t i); /* row `i` of the first dimension, a view; rank >= 1 */
 
 #endif /* TD_OPS_DATA_DATASET_H_ */

@@ -144,7 +144,7 @@ static void run_lane(lane *l) {
     td_kernel_ctx *ctx = l->run->ctx;
     const defun_kernel *k = ctx->state;
     for (int i = 0; i < ctx->kernel->input_count; i++)
-      l->args[i] = i < k->row_args ? td_element_row(td_in(ctx, i), l->row) : td_in(ctx, i);
+      l->args[i] = i < k->row_args ? td_tensor_row(td_in(ctx, i), l->row) : td_in(ctx, i);
     l->call = (td_function_call){
         .function = k->f, .step = ctx->step, .args = l->args, .arg_count = ctx->kernel->input_count, .done = call_done};
     atomic_store_explicit(&l->state, STARTED, memory_order_relaxed);

@@ -113,7 +113,7 @@ static td_next slice_advance(td_iterator *it) {
   const tensors *d = (const tensors *)it->dataset;
   if (t->next >= d->count) return td_iterator_give(it, NULL);
   td_element *e = td_element_create(d->values->count);
-  for (int i = 0; i < e->count; i++) e->values[i] = td_element_row(d->values->values[i], t->next);
+  for (int i = 0; i < e->count; i++) e->values[i] = td_tensor_row(d->values->values[i], t->next);
   t->next++;
   return td_iterator_give(it, e);
 }

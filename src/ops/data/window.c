@@ -227,7 +227,7 @@ static td_next unbatch_advance(td_iterator *it) {
     return td_iterator_pull(it, u->input);
   }
   td_element *e = td_element_create(u->batch->count);
-  for (int i = 0; i < e->count; i++) e->values[i] = td_element_row(u->batch->values[i], u->next);
+  for (int i = 0; i < e->count; i++) e->values[i] = td_tensor_row(u->batch->values[i], u->next);
   u->next++;
   return td_iterator_give(it, e);
 }
