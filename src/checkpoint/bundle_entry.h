@@ -8,6 +8,8 @@
 
 enum { BUNDLE_VERSION = 1 };
 
+static inline bool bundle_can_hold(td_dtype t) { return td_dtype_is_pod(t) || t == TD_STRING || t == TD_VARIANT; }
+
 typedef struct bundle_header {
   int64_t shards;
   bool is_big_endian;

@@ -180,6 +180,8 @@ static td_status add_piece(td_bundle_plan *p, td_bundle_reader *r, const bundle_
     if ((uint64_t)e->size < 4 || (uint64_t)e->size - 4 < (uint64_t)count) {
       return bad_size(p->key, e, "is at least ", (uint64_t)count + 4);
     }
+  } else if (e->dtype == TD_VARIANT) {
+    if ((uint64_t)e->size / 5 < (uint64_t)count) return bad_size(p->key, e, "is at least ", (uint64_t)count * 5);
   } else if (!td_mul_size((uint64_t)count, (uint64_t)td_dtype_size((td_dtype)e->dtype), &expected) ||
              expected != (uint64_t)e->size) {
     return bad_size(p->key, e, "", expected);
@@ -257,7 +259,7 @@ static td_status plan(td_bundle_plan *p, td_bundle_reader *r, td_str key, const 
   td_slice whole;
   TD_TRY(find(r, key, &e, &p->full));
   p->dtype = (td_dtype)e.dtype;
-  if (!td_dtype_is_pod(p->dtype) && p->dtype != TD_STRING) {
+  if (!bundle_can_hold(p->dtype)) {
     return td_unimplemented("Restoring a tensor of type %s (%.*s)", td_dtype_name(p->dtype), SHOWN, p->key);
   }
   td_slice_full(&whole, p->full.rank);
@@ -361,13 +363,38 @@ static td_status decode_strings(const td_bundle_plan *p, const piece *part, td_s
              : TD_STATUS_OK;
 }
 
-static td_status read_strings(const td_bundle_plan *p, const piece *part, td_tensor *t) {
-  if (p->reader->header.is_big_endian) return td_unimplemented("%s: strings in big-endian order", part->file->path);
+static td_status decode_variants(const td_bundle_plan *p, const piece *part, td_str bytes, td_tensor *t) {
+  td_wire w = td_wire_of(bytes);
+  uint32_t crc = 0, stored;
+  uint64_t n = 0;
+  for (int64_t i = 0; i < t->count; i++) {
+    if (!td_wire_read_varint(&w, &n) || n > td_wire_left(&w))
+      return bad_size(p->key, &(bundle_entry){.size = (int64_t)part->size}, "is at least ", n);
+    crc = td_crc32c_extend(td_crc32c_extend(crc, &n, 8), w.next, (size_t)n);
+    td_str message = td_str_n(w.next, (size_t)n);
+    w.next += n;
+    if (!td_wire_read_fixed32(&w, &stored) || (!p->reader->unchecked && td_crc32c_unmask(stored) != crc))
+      return check(p, part, ~part->crc, " (variants)");
+    crc = td_crc32c_extend(crc, &stored, 4);
+    TD_TRY(td_opaque_variant_decode(message, TD_DATA(t, td_variant *) + i));
+  }
+  TD_TRY(check(p, part, crc, ""));
+  return td_wire_left(&w)
+             ? bad_size(p->key, &(bundle_entry){.size = (int64_t)part->size}, "", part->size - td_wire_left(&w))
+             : TD_STATUS_OK;
+}
+
+/* What has no fixed size. */
+static td_status read_sized(const td_bundle_plan *p, const piece *part, td_tensor *t) {
+  if (p->reader->header.is_big_endian)
+    return td_unimplemented("%s: strings or variants in big-endian order", part->file->path);
   char *bytes = td_try_malloc((size_t)part->size);
   if (!bytes)
     return td_resource_exhausted("no memory for %llu bytes of %.*s", (unsigned long long)part->size, SHOWN, p->key);
   td_status status = td_file_read_at(part->file, part->offset, bytes, (size_t)part->size);
-  if (!status) status = decode_strings(p, part, td_str_n(bytes, (size_t)part->size), t);
+  if (!status)
+    status =
+        (p->dtype == TD_STRING ? decode_strings : decode_variants)(p, part, td_str_n(bytes, (size_t)part->size), t);
   td_free(bytes);
   return status;
 }
@@ -375,7 +402,8 @@ static td_status read_strings(const td_bundle_plan *p, const piece *part, td_ten
 static td_status read_piece(const td_bundle_plan *p, const piece *part, td_tensor **out) {
   td_tensor *t;
   TD_TRY(td_tensor_create(p->dtype, &part->shape, &t));
-  td_status status = p->dtype == TD_STRING ? read_strings(p, part, t) : read_plain(p, part, t);
+  bool is_plain = td_dtype_is_pod(p->dtype);
+  td_status status = is_plain ? read_plain(p, part, t) : read_sized(p, part, t);
   if (status) {
     td_tensor_release(t);
   } else {

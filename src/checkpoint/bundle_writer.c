@@ -91,9 +91,36 @@ static td_status append_strings(td_bundle_writer *w, const td_tensor *t, uint32_
   return TD_STATUS_OK;
 }
 
+/* Each as a length, a VariantTensorDataProto, and a checksum so far, into which lengths go as numbers of 8 bytes. */
+static td_status append_variants(td_bundle_writer *w, const td_tensor *t, uint32_t *out_crc) {
+  uint32_t crc = 0, ignored = 0;
+  td_strbuf bytes = {0};
+  td_status s = TD_STATUS_OK;
+  for (int64_t i = 0; i < t->count && !s; i++) {
+    uint8_t varint[TD_WIRE_MAX_VARINT];
+    bytes.size = 0;
+    s = td_variant_encode(TD_DATA(t, td_variant *)[i], &bytes);
+    uint64_t n = bytes.size;
+    crc = td_crc32c_extend(crc, &n, 8);
+    if (!s) s = append(w, varint, (size_t)(td_wire_write_varint(varint, n) - varint), &ignored);
+    if (!s) s = append(w, bytes.data, bytes.size, &crc);
+    uint32_t masked = td_crc32c_mask(crc);
+    if (!s) s = append(w, &masked, 4, &crc);
+  }
+  td_strbuf_deinit(&bytes);
+  *out_crc = crc;
+  return s;
+}
+
+static td_status append_elements(td_bundle_writer *w, const td_tensor *t, uint32_t *crc) {
+  if (t->dtype == TD_STRING) return append_strings(w, t, crc);
+  if (t->dtype == TD_VARIANT) return append_variants(w, t, crc);
+  return append(w, t->data, t->size, crc);
+}
+
 td_status td_bundle_writer_add(td_bundle_writer *w, td_str key, const td_tensor *t) {
   if (!key.size) return td_invalid_argument("A tensor is to be saved without a name");
-  if (!td_dtype_is_pod((td_dtype)t->dtype) && t->dtype != TD_STRING) {
+  if (!bundle_can_hold((td_dtype)t->dtype)) {
     return td_unimplemented("Saving a tensor of type %s (%.*s)", td_dtype_name(t->dtype),
                             (int)TD_MIN(key.size, (size_t)SHOWN), key.data);
   }
@@ -102,7 +129,7 @@ td_status td_bundle_writer_add(td_bundle_writer *w, td_str key, const td_tensor 
   }
   bundle_entry e = {.dtype = t->dtype, .offset = (int64_t)w->offset, .slices = TD_STR("")};
   uint32_t crc = 0;
-  TD_TRY(t->dtype == TD_STRING ? append_strings(w, t, &crc) : append(w, t->data, t->size, &crc));
+  TD_TRY(append_elements(w, t, &crc));
   e.crc = td_crc32c_mask(crc);
   e.size = (int64_t)w->offset - e.offset;
   td_strbuf shape = {0};

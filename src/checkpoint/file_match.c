@@ -20,7 +20,7 @@ void td_names_sort(td_names *n) {
   if (n->count) qsort(n->items, n->count, sizeof *n->items, compare);
 }
 
-static void add(td_names *n, const char *prefix, const char *path) {
+void td_names_add(td_names *n, const char *prefix, const char *path) {
   TD_GROW(n->items, n->count, n->capacity);
   n->items[n->count++] = td_asprintf("%s%s", prefix, path);
 }
@@ -43,7 +43,7 @@ static void descend(const matcher *m, const char *path, td_str rest) {
   struct stat st;
   if (stat(path, &st)) return;
   if (!rest.data) {
-    add(m->out, m->prefix, path);
+    td_names_add(m->out, m->prefix, path);
   } else if (S_ISDIR(st.st_mode)) {
     char *dir = td_asprintf("%s/", path);
     expand(m, td_str_of(dir), rest);
@@ -83,7 +83,7 @@ td_status td_file_match(td_str pattern, td_names *out) {
   matcher m = {prefix, out};
   td_str rest = td_str_n(path, path_size);
   if (!has_wildcard(rest)) {
-    if (!stat(path, &st)) add(out, prefix, path);
+    if (!stat(path, &st)) td_names_add(out, prefix, path);
   } else if (*path == '/') {
     expand(&m, td_str_n(path, 1), td_str_n(path + 1, path_size - 1));
   } else {

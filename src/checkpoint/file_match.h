@@ -11,7 +11,8 @@ typedef struct td_names { /* zeroed: none */
 } td_names;
 
 void td_names_deinit(td_names *n);
-void td_names_sort(td_names *n); /* bytewise */
+void td_names_add(td_names *n, const char *prefix, const char *path); /* both, as one name */
+void td_names_sort(td_names *n);                                      /* bytewise */
 
 /* Appends the files and folders that match `pattern` (td_file_path()'s rules): '*' and '?' stand for anything but '/',
  * "[a-z]" for one of these, '\\' takes a character's meaning away; a name's leading dot is a character like others.

@@ -52,6 +52,7 @@
   X(functional)        \
   X(gather)            \
   X(iterator_ops)      \
+  X(iterator_state)    \
   X(logging)           \
   X(lookup)            \
   X(lrn)               \

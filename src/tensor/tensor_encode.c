@@ -61,15 +61,18 @@ void td_resource_handle_encode(const td_resource_handle *h, td_strbuf *out) {
   if (h->extra_size) td_strbuf_append(out, td_str_n(h->extra, h->extra_size));
 }
 
+td_status td_variant_encode(const td_variant *v, td_strbuf *out) {
+  if (!v) return TD_STATUS_OK;
+  if (!v->ops->encode) return td_unimplemented("A variant of type %s cannot be sent", v->ops->type_name);
+  return v->ops->encode(v, out);
+}
+
 static td_status encode_object(const td_tensor *t, int64_t i, td_strbuf *out) {
   if (t->dtype == TD_RESOURCE) {
     td_resource_handle_encode(TD_DATA(t, td_resource_handle *)[i], out);
     return TD_STATUS_OK;
   }
-  const td_variant *v = TD_DATA(t, td_variant *)[i];
-  if (!v) return TD_STATUS_OK;
-  if (!v->ops->encode) return td_unimplemented("A variant of type %s cannot be sent", v->ops->type_name);
-  return v->ops->encode(v, out);
+  return td_variant_encode(TD_DATA(t, td_variant *)[i], out);
 }
 
 /* Sizes into `sizes`, bytes into `bytes`. Strings are not copied here: only their sizes. */

@@ -56,6 +56,8 @@ typedef struct td_opaque_variant {
   size_t size;
 } td_opaque_variant;
 
+/* Appends a VariantTensorDataProto, nothing for NULL. UNIMPLEMENTED when it cannot travel. */
+td_status td_variant_encode(const td_variant *v, td_strbuf *out) TD_MUST_USE;
 /* NULL for no bytes. */
 td_status td_opaque_variant_decode(td_str bytes, td_variant **out) TD_MUST_USE;
 /* `v` as an opaque variant; NULL when it is something else. */

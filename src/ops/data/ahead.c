@@ -26,8 +26,10 @@ struct td_ahead {
   /* guarded by lock */
   slot *first, **last;
   int64_t count;
-  bool is_fetching, has_ended, is_stopped;
-  td_driver *consumer; /* that waits; watched */
+  bool is_fetching, has_ended, is_stopped, has_begun;
+  int pauses;           /* archives that hold it still */
+  td_driver *archivist; /* that waits until it is still; watched */
+  td_driver *consumer;  /* that waits; watched */
   /* of who set is_fetching */
   td_work work;
   _Atomic int fetch_state;
@@ -95,6 +97,22 @@ static void wake(td_driver *consumer) {
   td_driver_unwatch(consumer);
 }
 
+/* With the lock held: whether an element is being fetched or in work. */
+static bool is_at_work(const td_ahead *a) {
+  if (a->is_fetching) return true;
+  for (const slot *s = a->first; s; s = s->next)
+    if (!s->is_done) return true;
+  return false;
+}
+
+/* With the lock held: who waited for it to be still is to be woken now. */
+static td_driver *take_archivist(td_ahead *a) {
+  if (!a->archivist || is_at_work(a)) return NULL;
+  td_driver *d = a->archivist;
+  a->archivist = NULL;
+  return d;
+}
+
 /* ---- the function ---- */
 
 static void slot_done(slot *s, td_status status, td_element *e) {
@@ -103,9 +121,10 @@ static void slot_done(slot *s, td_status status, td_element *e) {
   s->status = status;
   s->element = e;
   s->is_done = true;
-  td_driver *d = take_consumer(a);
+  td_driver *d = take_consumer(a), *archivist = take_archivist(a);
   pthread_mutex_unlock(&a->lock);
   wake(d);
+  wake(archivist);
   release(a);
 }
 
@@ -146,8 +165,8 @@ static void fetch_work(td_work *w);
 
 /* With the lock held: claims the right to fetch. */
 static bool claim(td_ahead *a) {
-  if (a->is_fetching || a->has_ended || a->is_stopped || a->count >= a->limit) return false;
-  a->is_fetching = true;
+  if (a->is_fetching || a->has_ended || a->is_stopped || a->pauses || a->count >= a->limit) return false;
+  a->is_fetching = a->has_begun = true;
   a->work.run = fetch_work;
   retain(a);
   return true;
@@ -158,7 +177,9 @@ static bool goes_on(td_ahead *a) {
   pthread_mutex_lock(&a->lock);
   a->is_fetching = false;
   bool yes = claim(a);
+  td_driver *archivist = take_archivist(a);
   pthread_mutex_unlock(&a->lock);
+  wake(archivist);
   release(a); /* the old claim's */
   return yes;
 }
@@ -276,8 +297,11 @@ void td_ahead_stop(td_ahead *a) {
     TD_GROW(calls, count, capacity);
     calls[count++] = td_cancellation_retain(s->call.cancellation);
   }
+  td_driver *archivist = a->archivist;
+  a->archivist = NULL;
   pthread_mutex_unlock(&a->lock);
   td_driver_unwatch(consumer);
+  td_driver_unwatch(archivist);
   td_cancellation_cancel(a->cancellation);
   for (size_t i = 0; i < count; i++) {
     td_cancellation_cancel(calls[i]);
@@ -285,4 +309,72 @@ void td_ahead_stop(td_ahead *a) {
   }
   td_free(calls);
   release(a);
+}
+
+/* ---- archives ---- */
+
+/* Holds it still; true when it is. */
+static bool pause_for(td_ahead *a, td_archive *archive) {
+  bool is_known = false;
+  for (size_t i = 0; i < archive->paused_count && !is_known; i++) is_known = archive->paused[i] == a;
+  pthread_mutex_lock(&a->lock);
+  if (!is_known) {
+    TD_GROW(archive->paused, archive->paused_count, archive->paused_capacity);
+    archive->paused[archive->paused_count++] = retain(a);
+    a->pauses++;
+  }
+  bool still = !is_at_work(a);
+  if (!still && !a->archivist) a->archivist = td_driver_watch(archive->waiter);
+  pthread_mutex_unlock(&a->lock);
+  return still;
+}
+
+void td_ahead_resume(td_ahead *a) {
+  pthread_mutex_lock(&a->lock);
+  a->pauses--;
+  td_driver *archivist = a->archivist;
+  a->archivist = NULL;
+  bool fetches = a->has_begun && claim(a);
+  pthread_mutex_unlock(&a->lock);
+  wake(archivist);
+  if (fetches) submit(a, &a->work);
+  release(a);
+}
+
+static td_status archive_slot(td_ahead *a, td_archive *archive, slot *s) {
+  TD_TRY(td_archive_error(archive, &s->status));
+  return td_archive_element(archive, &a->owner->spec, &s->element);
+}
+
+static td_status read_slots(td_ahead *a, td_archive *archive, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    slot *s = td_new(slot);
+    *s = (slot){.ahead = a, .is_done = true};
+    td_status status = archive_slot(a, archive, s);
+    if (status) {
+      slot_free(s);
+      return status;
+    }
+    *a->last = s;
+    a->last = &s->next;
+    a->count++;
+  }
+  return TD_STATUS_OK;
+}
+
+/* Nobody else touches one that is held still, nor one that has not begun. */
+td_status td_ahead_archive(td_ahead *a, td_archive *archive) {
+  if (archive->is_writing && !pause_for(a, archive)) {
+    archive->is_busy = true;
+    return TD_STATUS_OK;
+  }
+  size_t n = (size_t)a->count;
+  TD_TRY(td_archive_bool(archive, &a->has_ended));
+  TD_TRY(td_archive_count(archive, &n));
+  if (archive->is_writing) {
+    for (slot *s = a->first; s; s = s->next) TD_TRY(archive_slot(a, archive, s));
+  } else {
+    TD_TRY(read_slots(a, archive, n));
+  }
+  return td_driver_archive(a->driver, archive);
 }

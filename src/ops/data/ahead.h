@@ -7,7 +7,7 @@
 #ifndef TD_OPS_DATA_AHEAD_H_
 #define TD_OPS_DATA_AHEAD_H_
 
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 
 typedef struct td_ahead td_ahead;
 
@@ -25,6 +25,9 @@ void td_ahead_stop(td_ahead *a); /* NULL is fine */
 /* For the consumer's advance(): TD_NEXT_READY with an element, an error, or neither (the end), which the caller takes;
  * or TD_NEXT_WAIT: `consumer` will be woken. Starts the work, and keeps it going. */
 td_next td_ahead_next(td_ahead *a, td_driver *consumer, td_element **out, td_status *status);
+/* Its state: the buffer and the tree below (archive.h). Writing pauses it, until td_archive_deinit(). */
+td_status td_ahead_archive(td_ahead *a, td_archive *archive) TD_MUST_USE;
+void td_ahead_resume(td_ahead *a); /* for td_archive_deinit() */
 /* Begins to work before the first element is asked for. */
 void td_ahead_begin(td_ahead *a);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ops/data/archive.h"
 #include "ops/data/prefetch.h"
 #include "ops/families.h"
 
@@ -193,16 +194,21 @@ static td_next batch_advance(td_iterator *it) {
   return give_batch(it);
 }
 
+static td_status batch_archive(td_iterator *it, td_archive *a) {
+  batch_iterator *b = (batch_iterator *)it; /* what a cancelled request had collected was given to the one that saves */
+  return td_archive_input(a, it, 0, &b->input);
+}
+
 static int64_t batch_cardinality(const td_dataset *base) {
   const batched *d = (const batched *)base;
   int64_t n = td_dataset_input_cardinality(base);
   return n < 0 ? n : n / d->size + (!d->drops_remainder && n % d->size);
 }
 
-#define BATCHED(label)                                                                                      \
-  {                                                                                                         \
-    .name = label, .iterator_size = sizeof(batch_iterator), .start = batch_start, .advance = batch_advance, \
-    .stop = batch_stop, .destroy = batched_destroy, .cardinality = batch_cardinality                        \
+#define BATCHED(label)                                                                                         \
+  {                                                                                                            \
+    .name = label, .iterator_size = sizeof(batch_iterator), .start = batch_start, .advance = batch_advance,    \
+    .stop = batch_stop, .archive = batch_archive, .destroy = batched_destroy, .cardinality = batch_cardinality \
   }
 static const td_dataset_ops batch_ops = BATCHED("Batch"), padded_ops = BATCHED("PaddedBatch");
 

@@ -1,8 +1,8 @@
 /* Cache: the first iterator that reads its input to the end leaves the elements to all that come after it. */
 #include "base/mem.h"
 #include "framework/device.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
+#include "ops/data/held.h"
 #include "ops/families.h"
 
 typedef struct memory {
@@ -14,14 +14,9 @@ typedef struct memory {
   size_t count;
 } memory;
 
-static void free_elements(td_element **elements, size_t count) {
-  for (size_t i = 0; i < count; i++) td_element_free(elements[i]);
-  td_free(elements);
-}
-
 static void memory_destroy(td_resource *r) {
   memory *m = (memory *)r;
-  free_elements(m->elements, m->count);
+  td_elements_free(m->elements, m->count);
   pthread_mutex_destroy(&m->lock);
   td_free(m);
 }
@@ -64,22 +59,26 @@ static td_status cache_start(td_iterator *it) {
 
 static void cache_stop(td_iterator *it) {
   cache_iterator *c = (cache_iterator *)it;
-  free_elements(c->elements, c->count);
+  td_elements_free(c->elements, c->count);
   td_iterator_destroy(c->input);
 }
 
-static void leave_to_others(td_iterator *it) {
-  cache_iterator *c = (cache_iterator *)it;
-  memory *m = ((cached *)it->dataset)->memory;
+/* These are all elements, unless another iterator was first. Takes them. */
+static void complete(memory *m, td_element **elements, size_t count) {
   pthread_mutex_lock(&m->lock);
   bool is_first = !m->is_complete;
   if (is_first) {
     m->is_complete = true;
-    m->elements = c->elements;
-    m->count = c->count;
+    m->elements = elements;
+    m->count = count;
   }
   pthread_mutex_unlock(&m->lock);
-  if (!is_first) free_elements(c->elements, c->count);
+  if (!is_first) td_elements_free(elements, count);
+}
+
+static void leave_to_others(td_iterator *it) {
+  cache_iterator *c = (cache_iterator *)it;
+  complete(((cached *)it->dataset)->memory, c->elements, c->count);
   c->next = c->count; /* this one is at the end */
   c->elements = NULL;
   c->count = c->capacity = 0;
@@ -107,11 +106,38 @@ static td_next cache_advance(td_iterator *it) {
   return td_iterator_give(it, e);
 }
 
+/* The elements that others shall find; what is read counts unless there are some already. */
+static td_status archive_memory(td_iterator *it, td_archive *a) {
+  memory *m = ((cached *)it->dataset)->memory;
+  size_t n = m->count, capacity = 0, count = 0;
+  if (a->is_writing) return td_archive_elements(a, &it->dataset->spec, &m->elements, &n, &capacity);
+  td_element **elements = NULL;
+  td_status s = td_archive_elements(a, &it->dataset->spec, &elements, &count, &capacity);
+  if (s)
+    td_elements_free(elements, count);
+  else
+    complete(m, elements, count);
+  return s;
+}
+
+static td_status cache_archive(td_iterator *it, td_archive *a) {
+  cache_iterator *c = (cache_iterator *)it;
+  bool is_writer = c->input;
+  TD_TRY(td_archive_bool(a, &is_writer));
+  if (is_writer) TD_TRY(td_archive_elements(a, &it->dataset->spec, &c->elements, &c->count, &c->capacity));
+  TD_TRY(td_archive_input(a, it, 0, &c->input));
+  if (is_writer != !!c->input) return td_archive_invalid("a cache's input is not as it says");
+  if (is_writer) return TD_STATUS_OK;
+  TD_TRY(archive_memory(it, a));
+  return td_archive_size(a, &c->next, ((cached *)it->dataset)->memory->count);
+}
+
 static const td_dataset_ops cache_ops = {.name = "Cache",
                                          .iterator_size = sizeof(cache_iterator),
                                          .start = cache_start,
                                          .advance = cache_advance,
                                          .stop = cache_stop,
+                                         .archive = cache_archive,
                                          .destroy = cached_destroy,
                                          .cardinality = td_dataset_input_cardinality};
 

@@ -6,8 +6,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/random.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 /* ---- DirectedInterleave ---- */
@@ -79,11 +78,21 @@ static td_next directed_advance(td_iterator *it) {
   }
 }
 
+static td_status directed_archive(td_iterator *it, td_archive *a) {
+  directed_iterator *d = (directed_iterator *)it;
+  int64_t open = d->open;
+  TD_TRY(td_archive_int(a, &open, 0, it->dataset->input_count - 1));
+  d->open = (int)open;
+  for (int i = 0; i < it->dataset->input_count; i++) TD_TRY(td_archive_input(a, it, i, &d->inputs[i]));
+  return d->inputs[0] ? TD_STATUS_OK : td_archive_invalid("a selector is missing");
+}
+
 static const td_dataset_ops directed_ops = {.name = "DirectedInterleave",
                                             .iterator_size = sizeof(directed_iterator),
                                             .start = directed_start,
                                             .advance = directed_advance,
-                                            .stop = directed_stop};
+                                            .stop = directed_stop,
+                                            .archive = directed_archive};
 
 typedef struct directed_kernel {
   td_dataset_kernel common; /* first */
@@ -162,10 +171,15 @@ static int64_t random_cardinality(const td_dataset *d) {
   return TD_CARDINALITY_INFINITE;
 }
 
+static td_status random_archive(td_iterator *it, td_archive *a) {
+  return td_archive_words(a, &((random_iterator *)it)->words);
+}
+
 static const td_dataset_ops random_ops = {.name = "Random",
                                           .iterator_size = sizeof(random_iterator),
                                           .start = random_start,
                                           .advance = random_advance,
+                                          .archive = random_archive,
                                           .cardinality = random_cardinality};
 
 static td_status compute_random(td_kernel_ctx *ctx) {
@@ -216,18 +230,22 @@ static void identity(const td_tensor *t, td_strbuf *out) {
   }
 }
 
-/* True: it is new. */
-static bool remember(unique_iterator *u, const td_tensor *t) {
-  td_strbuf bytes = {0};
-  identity(t, &bytes);
-  size_t size = bytes.size;
-  char *own = td_strbuf_take(&bytes);
+/* True: they are new. Takes them. */
+static bool remember_bytes(unique_iterator *u, td_strbuf *bytes) {
+  size_t size = bytes->size;
+  char *own = td_strbuf_take(bytes);
   if (td_map_get(&u->seen, td_str_n(own, size))) {
     td_free(own);
     return false;
   }
   td_map_put(&u->seen, td_str_n(own, size), own);
   return true;
+}
+
+static bool remember(unique_iterator *u, const td_tensor *t) {
+  td_strbuf bytes = {0};
+  identity(t, &bytes);
+  return remember_bytes(u, &bytes);
 }
 
 static td_next unique_advance(td_iterator *it) {
@@ -243,11 +261,29 @@ static td_next unique_advance(td_iterator *it) {
   return td_iterator_pull(it, u->input);
 }
 
+static td_status unique_archive(td_iterator *it, td_archive *a) {
+  unique_iterator *u = (unique_iterator *)it;
+  size_t count = u->seen.count, at = 0;
+  td_str key;
+  void *value;
+  TD_TRY(td_archive_count(a, &count));
+  for (size_t i = 0; i < count; i++) {
+    td_strbuf bytes = {0};
+    if (a->is_writing && td_map_next(&u->seen, &at, &key, &value)) td_strbuf_append(&bytes, key);
+    td_status s = td_archive_bytes(a, &bytes);
+    if (!s && !a->is_writing) remember_bytes(u, &bytes);
+    td_strbuf_deinit(&bytes);
+    if (s) return s;
+  }
+  return td_archive_input(a, it, 0, &u->input);
+}
+
 static const td_dataset_ops unique_ops = {.name = "Unique",
                                           .iterator_size = sizeof(unique_iterator),
                                           .start = unique_start,
                                           .advance = unique_advance,
-                                          .stop = unique_stop};
+                                          .stop = unique_stop,
+                                          .archive = unique_archive};
 
 static td_status compute_unique(td_kernel_ctx *ctx) {
   td_dataset *input, *d;

@@ -1,6 +1,6 @@
 /* Ops that run a dataset within one step: DatasetToSingleElement, ReduceDataset. */
 #include "base/mem.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 typedef struct consumer {

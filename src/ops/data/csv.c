@@ -2,8 +2,7 @@
  * inside. Reading blocks, so it happens on the pool. */
 #include "base/mem.h"
 #include "checkpoint/input.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 #include "ops/text_number.h"
 
@@ -33,6 +32,7 @@ typedef struct csv_iterator {
   int64_t file;
   size_t at, size; /* of the chunk */
   bool is_over;    /* the file has no more than the chunk */
+  int64_t resumes; /* where in the file to go on, before it has been opened; 0: at its beginning */
   td_status error; /* of the file system */
   td_strbuf field;
   char chunk[CHUNK];
@@ -176,6 +176,9 @@ static td_status open_file(const csv *d, csv_iterator *c) {
   c->at = c->size = 0;
   c->is_over = false;
   TD_TRY(td_input_open(td_str_n(d->names[c->file], d->name_sizes[c->file]), d->compression, d->buffer_size, &c->in));
+  int64_t resumes = c->resumes;
+  c->resumes = 0;
+  if (resumes) return td_input_seek(c->in, (uint64_t)resumes);
   if (!d->has_header) return TD_STATUS_OK;
   if (peek(c) < 0 && !c->error) return td_invalid_argument("Can't read header of file");
   skip_line(c);
@@ -218,10 +221,20 @@ static td_next csv_advance(td_iterator *it) {
   return td_iterator_give(it, NULL);
 }
 
+static td_status csv_archive(td_iterator *it, td_archive *a) {
+  csv_iterator *c = (csv_iterator *)it;
+  if (a->is_writing && c->in) c->resumes = (int64_t)td_input_tell(c->in) - (int64_t)(c->size - c->at);
+  td_status s = td_archive_int(a, &c->file, 0, ((const csv *)it->dataset)->file_count);
+  if (!s) s = td_archive_int(a, &c->resumes, 0, INT64_MAX);
+  if (a->is_writing && c->in) c->resumes = 0;
+  return s;
+}
+
 static const td_dataset_ops csv_ops = {.name = "CSV",
                                        .iterator_size = sizeof(csv_iterator),
                                        .advance = csv_advance,
                                        .stop = csv_stop,
+                                       .archive = csv_archive,
                                        .destroy = csv_destroy};
 
 /* ---- kernel ---- */

@@ -12,6 +12,7 @@
 
 typedef struct td_dataset td_dataset;
 typedef struct td_iterator td_iterator;
+typedef struct td_archive td_archive; /* ops/data/archive.h */
 
 enum {
   TD_DATASET_MAX_DEPTH = 1000, /* of a DAG, and of a tree of iterators: making and freeing them recurses */
@@ -36,7 +37,9 @@ typedef struct td_dataset_ops {
   /* Goes on towards the next element: first call of a request, a pulled result is there, or it was woken. Never
    * blocks. After the end or an error it may be called again. */
   td_next (*advance)(td_iterator *it);
-  void (*stop)(td_iterator *it);               /* NULL: nothing to do */
+  void (*stop)(td_iterator *it); /* NULL: nothing to do */
+  /* Writes the state of an iterator that rests, or replaces that of a new one (archive.h). NULL: it cannot be saved. */
+  td_status (*archive)(td_iterator *it, td_archive *a);
   void (*destroy)(td_dataset *d);              /* releases what the kind added; NULL: nothing to do */
   int64_t (*cardinality)(const td_dataset *d); /* or a TD_CARDINALITY_; NULL: unknown */
 } td_dataset_ops;

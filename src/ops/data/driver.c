@@ -1,7 +1,7 @@
 /* Drivers: what runs a tree of iterators (iterator.h). */
 #include "base/clock.h"
 #include "base/mem.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 
 static const uint64_t LOOP_TURN_NS = 50 * 1000, POOL_TURN_NS = 1000 * 1000;
 enum { PULLS_PER_LOOK = 16, COSTLY_BYTES = 32 * 1024 };
@@ -29,6 +29,10 @@ struct td_driver {
   td_iterator *at;
   td_data_call *calling;
   bool has_hopped; /* for costly work that has not begun yet */
+  /* The root's result that came to rest before somebody wanted to use the tree: the next request's. */
+  bool has_kept;
+  td_element *kept;
+  td_status kept_status;
   td_work work;
 };
 
@@ -55,6 +59,8 @@ void td_driver_unwatch(td_driver *d) {
   /* acq_rel: the last owner sees every use before it frees */
   if (!d || atomic_fetch_sub_explicit(&d->watchers, 1, memory_order_acq_rel) != 1) return;
   td_cancellation_release(d->parked_on);
+  td_element_free(d->kept);
+  td_status_free(d->kept_status);
   pthread_mutex_destroy(&d->lock);
   td_free(d);
 }
@@ -71,6 +77,17 @@ void td_driver_release(td_driver *d) {
 td_pool *td_driver_pool(const td_driver *d) { return d->pool; }
 
 int td_driver_depth(const td_driver *d) { return d->depth; }
+
+td_dataset *td_driver_dataset(const td_driver *d) { return d->root->dataset; }
+
+td_status td_driver_archive(td_driver *d, td_archive *a) {
+  TD_TRY(td_archive_bool(a, &d->has_kept));
+  if (d->has_kept) {
+    TD_TRY(td_archive_error(a, &d->kept_status));
+    TD_TRY(td_archive_element(a, &d->root->dataset->spec, &d->kept));
+  }
+  return td_archive_iterator(a, d->root);
+}
 
 td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) {
   d->depth = depth;
@@ -211,11 +228,56 @@ static bool park(td_driver *d) {
   return false;
 }
 
+/* The tree rests: serves what needs no iterator to advance. TD_NEXT_PULL: the root has to; TD_NEXT_READY: another
+ * request may have begun; TD_NEXT_WAIT: all is done for now. */
+static td_next serve_at_rest(td_driver *d) {
+  td_status s = NULL;
+  td_element *e = NULL;
+  if (d->active->use) {
+    switch (d->active->use(d->active, d, &s)) {
+      case TD_NEXT_WAIT:
+        return park(d) ? TD_NEXT_READY : TD_NEXT_WAIT;
+      case TD_NEXT_HOP:
+        d->has_hopped = true;
+        submit(d);
+        return TD_NEXT_WAIT;
+      default:
+        break;
+    }
+  } else if (d->has_kept) {
+    d->has_kept = false;
+    e = d->kept;
+    s = d->kept_status;
+    d->kept = NULL;
+    d->kept_status = NULL;
+  } else {
+    return TD_NEXT_PULL;
+  }
+  return end_request(d, IDLE, s, e) ? TD_NEXT_READY : TD_NEXT_WAIT;
+}
+
+/* The root has a result; true when there is a request to go on with. */
+static bool root_ready(td_driver *d) {
+  td_element *e = td_iterator_take(d->root);
+  td_status s = d->root->status;
+  d->root->status = NULL;
+  if (!d->active->use) return end_request(d, IDLE, s, e);
+  d->has_kept = true; /* it was on its way for a request that was cancelled */
+  d->kept = e;
+  d->kept_status = s;
+  return true;
+}
+
 static void run(td_driver *d) {
   uint64_t ends = 0;
   unsigned pulls = 0;
   for (;;) {
-    if (!d->at) d->at = d->root;
+    if (!d->at) {
+      td_next next = serve_at_rest(d);
+      if (next == TD_NEXT_WAIT) return;
+      if (next == TD_NEXT_READY) continue;
+      d->at = d->root;
+    }
     td_iterator *it = d->at;
     switch (it->dataset->ops->advance(it)) {
       case TD_NEXT_PULL:
@@ -236,12 +298,7 @@ static void run(td_driver *d) {
         break;
       case TD_NEXT_READY:
         d->at = it->parent;
-        if (!d->at) {
-          td_element *e = td_iterator_take(it);
-          td_status s = it->status;
-          it->status = NULL;
-          if (!end_request(d, IDLE, s, e)) return;
-        }
+        if (!d->at && !root_ready(d)) return;
         break;
       case TD_NEXT_WAIT:
         if (!park(d)) return;
@@ -322,8 +379,9 @@ td_next td_iterator_call(td_iterator *it, td_data_call *call, const td_captured 
   return TD_NEXT_READY;
 }
 
-td_next td_iterator_costs(const td_iterator *it, size_t bytes) {
-  td_driver *d = it->driver;
+td_next td_iterator_costs(const td_iterator *it, size_t bytes) { return td_driver_costs(it->driver, bytes); }
+
+td_next td_driver_costs(td_driver *d, size_t bytes) {
   td_pool *pool = d->pool;
   if (d->has_hopped) { /* a pool that has stopped runs what it is given on the giver's thread */
     d->has_hopped = false;

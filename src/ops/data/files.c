@@ -3,8 +3,7 @@
 #include "base/mem.h"
 #include "checkpoint/file_match.h"
 #include "checkpoint/record.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 typedef struct files files;
@@ -27,7 +26,7 @@ typedef struct files_iterator {
   td_iterator base;
   int64_t at; /* file */
   td_input *in;
-  int64_t end; /* FixedLengthRecord: where the footer begins; -1: not known */
+  int64_t resumes; /* where in the file to go on, before it has been opened */
 } files_iterator;
 
 static void files_destroy(td_dataset *base) {
@@ -101,6 +100,13 @@ static td_status make_element(td_str bytes, td_element **out) {
   return s;
 }
 
+static td_status open_file(files_iterator *f, const files *d) {
+  TD_TRY(td_input_open(td_str_n(d->names[f->at], d->name_sizes[f->at]), d->compression, d->buffer_size, &f->in));
+  uint64_t resumes = (uint64_t)f->resumes;
+  f->resumes = 0;
+  return resumes ? td_input_seek(f->in, resumes) : TD_STATUS_OK;
+}
+
 /* The next record of the file that is open, or NULL. */
 static td_status next_record(td_iterator *it, td_element **out) {
   files_iterator *f = (files_iterator *)it;
@@ -128,8 +134,7 @@ static td_next files_advance(td_iterator *it) {
   for (; f->at < d->count; next_file(f)) {
     td_element *e = NULL;
     td_status s = TD_STATUS_OK;
-    if (!f->in)
-      s = td_input_open(td_str_n(d->names[f->at], d->name_sizes[f->at]), d->compression, d->buffer_size, &f->in);
+    if (!f->in) s = open_file(f, d);
     if (!s) s = next_record(it, &e);
     if (s) { /* the next request goes on with the next file */
       next_file(f);
@@ -140,10 +145,19 @@ static td_next files_advance(td_iterator *it) {
   return td_iterator_give(it, NULL);
 }
 
+static td_status files_archive(td_iterator *it, td_archive *a) {
+  files_iterator *f = (files_iterator *)it;
+  int64_t resumes = f->in ? (int64_t)td_input_tell(f->in) : f->resumes;
+  TD_TRY(td_archive_int(a, &f->at, 0, ((const files *)it->dataset)->count));
+  TD_TRY(td_archive_int(a, &resumes, 0, INT64_MAX));
+  if (!a->is_writing) f->resumes = resumes;
+  return TD_STATUS_OK;
+}
+
 #define FILES(label)                                                                                      \
   {                                                                                                       \
     .name = label, .iterator_size = sizeof(files_iterator), .advance = files_advance, .stop = files_stop, \
-    .destroy = files_destroy                                                                              \
+    .archive = files_archive, .destroy = files_destroy                                                    \
   }
 static const td_dataset_ops line_ops = FILES("TextLine"), fixed_ops = FILES("FixedLengthRecord"),
                             record_ops = FILES("TFRecord");
@@ -242,10 +256,27 @@ static td_next matching_advance(td_iterator *it) {
   return s ? td_iterator_fail(it, s) : td_iterator_give(it, e);
 }
 
+static td_status matching_archive(td_iterator *it, td_archive *a) {
+  matching_iterator *m = (matching_iterator *)it;
+  size_t count = m->names.count;
+  TD_TRY(td_archive_bool(a, &m->is_read));
+  TD_TRY(td_archive_count(a, &count));
+  for (size_t i = 0; i < count; i++) {
+    td_strbuf name = {0};
+    if (a->is_writing) td_strbuf_puts(&name, m->names.items[i]);
+    td_status s = td_archive_bytes(a, &name);
+    if (!s && !a->is_writing) td_names_add(&m->names, "", td_strbuf_cstr(&name));
+    td_strbuf_deinit(&name);
+    if (s) return s;
+  }
+  return td_archive_size(a, &m->next, count);
+}
+
 static const td_dataset_ops matching_ops = {.name = "MatchingFiles",
                                             .iterator_size = sizeof(matching_iterator),
                                             .advance = matching_advance,
                                             .stop = matching_stop,
+                                            .archive = matching_archive,
                                             .destroy = files_destroy};
 
 static td_status compute_matching(td_kernel_ctx *ctx) {

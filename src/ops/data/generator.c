@@ -1,8 +1,7 @@
 /* GeneratorDataset: elements from three functions. init makes a state, next gives elements of it until it runs out of
  * range, finalize ends it; also when the iterator ends before that. */
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 typedef struct generator {

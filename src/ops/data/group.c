@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
+#include "ops/data/held.h"
 #include "ops/families.h"
 
 enum { KEY, SIZE_OR_INIT, REDUCE, FINALIZE, FUNCTIONS }; /* which function */
@@ -31,6 +31,10 @@ typedef struct group_iterator {
   td_iterator *input, *flushed;
   td_data_call call;
   td_element *element; /* whose group is being looked for */
+  /* Of the window that is being flushed: its key and dataset; and the state of `flushed` where that is still to be
+   * made, as before a checkpoint. */
+  td_element *window;
+  td_strbuf later;
   group *groups;
   size_t count, capacity, at; /* at: the group in hand */
   bool input_ended;
@@ -58,6 +62,8 @@ static void group_stop(td_iterator *it) {
   td_iterator_destroy(g->input);
   td_data_call_deinit(&g->call);
   td_element_free(g->element);
+  td_element_free(g->window);
+  td_strbuf_deinit(&g->later);
 }
 
 /* The group of a key, made if there is none; its index. */
@@ -125,39 +131,6 @@ static td_next call_with_key(td_iterator *it, int which, td_status *s) {
   return td_iterator_call(it, &g->call, &((grouped *)it->dataset)->f[which], args);
 }
 
-/* ---- a window's dataset ---- */
-
-typedef struct held {
-  td_dataset base;
-  td_element **elements;
-  size_t count;
-} held;
-
-typedef struct held_iterator {
-  td_iterator base;
-  size_t next;
-} held_iterator;
-
-static void held_destroy(td_dataset *base) {
-  held *h = (held *)base;
-  for (size_t i = 0; i < h->count; i++) td_element_free(h->elements[i]);
-  td_free(h->elements);
-}
-
-static td_next held_advance(td_iterator *it) {
-  const held *h = (const held *)it->dataset;
-  held_iterator *i = (held_iterator *)it;
-  return td_iterator_give(it, i->next < h->count ? td_element_copy(h->elements[i->next++]) : NULL);
-}
-
-static int64_t held_cardinality(const td_dataset *d) { return (int64_t)((const held *)d)->count; }
-
-static const td_dataset_ops held_ops = {.name = "Window",
-                                        .iterator_size = sizeof(held_iterator),
-                                        .advance = held_advance,
-                                        .destroy = held_destroy,
-                                        .cardinality = held_cardinality};
-
 /* ---- GroupByWindow ---- */
 
 /* Key and dataset of the group in hand, whose elements it takes. */
@@ -166,14 +139,10 @@ static td_status window_args(td_iterator *it, td_element **out) {
   group *from = &g->groups[g->at];
   td_dataset *d;
   td_element *e = td_element_create(2), *key;
-  td_status s = td_dataset_create(&held_ops, sizeof(held), &it->dataset->inputs[0]->spec, NULL, 0, &d);
-  if (!s) {
-    ((held *)d)->elements = from->elements;
-    ((held *)d)->count = from->count;
-    from->elements = NULL;
-    from->count = from->capacity = 0;
-    s = td_dataset_tensor(d, &e->values[1]);
-  }
+  td_status s = td_held_create(&it->dataset->inputs[0]->spec, from->elements, from->count, &d);
+  from->elements = NULL;
+  from->count = from->capacity = 0;
+  if (!s) s = td_dataset_tensor(d, &e->values[1]);
   if (!s) s = key_element(from->key, &key);
   if (s) {
     td_element_free(e);
@@ -196,6 +165,8 @@ static td_status open_flushed(td_iterator *it) {
   if (!s) s = td_dataset_of(e->values[0], &d);
   if (!s) s = td_data_spec_check(&it->dataset->spec, &d->spec);
   if (!s) s = td_iterator_create(d, it, it->driver, &g->flushed);
+  if (!s && g->later.size) s = td_archive_apply(&g->later, g->flushed);
+  td_strbuf_deinit(&g->later);
   td_element_free(e);
   return s;
 }
@@ -221,7 +192,6 @@ static td_next window_advance(td_iterator *it) {
   const grouped *d = (const grouped *)it->dataset;
   for (;;) {
     td_status s = TD_STATUS_OK;
-    td_element *args;
     int64_t value;
     bool flushes = false;
     switch (g->phase) {
@@ -267,6 +237,10 @@ static td_next window_advance(td_iterator *it) {
         g->phase = FLUSH;
         break;
       case FLUSH:
+        if (!g->flushed) { /* it was read from an archive */
+          flushes = true;
+          break;
+        }
         g->phase = FLUSHED;
         return td_iterator_pull(it, g->flushed);
       case FLUSHED:
@@ -277,14 +251,64 @@ static td_next window_advance(td_iterator *it) {
         g->phase = CHOOSE;
         td_iterator_destroy(g->flushed);
         g->flushed = NULL;
+        td_element_free(g->window);
+        g->window = NULL;
         break;
     }
     if (!flushes) continue;
-    s = window_args(it, &args);
+    if (g->phase != FLUSH) {
+      td_element_free(g->window); /* of one that failed */
+      g->window = NULL;
+      s = window_args(it, &g->window);
+    }
     if (s) return give_up(it, s);
     g->phase = REDUCED;
-    if (td_iterator_call(it, &g->call, &d->f[REDUCE], args) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
+    if (td_iterator_call(it, &g->call, &d->f[REDUCE], td_element_copy(g->window)) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
   }
+}
+
+/* Groups with what they hold. */
+static td_status archive_groups(td_iterator *it, td_archive *a) {
+  group_iterator *g = (group_iterator *)it;
+  size_t n = g->count;
+  TD_TRY(td_archive_count(a, &n));
+  for (size_t i = 0; i < n; i++) {
+    group local = {0}, *to = a->is_writing ? &g->groups[i] : &local;
+    TD_TRY(td_archive_int(a, &to->key, INT64_MIN, INT64_MAX));
+    if (!a->is_writing) {
+      size_t before = g->count, at = find_group(g, local.key);
+      to = &g->groups[at];
+      if (g->count == before) return td_archive_invalid("a group's key is there twice");
+    }
+    TD_TRY(td_archive_int(a, &to->window, 0, INT64_MAX));
+    TD_TRY(td_archive_elements(a, &it->dataset->inputs[0]->spec, &to->elements, &to->count, &to->capacity));
+    TD_TRY(td_archive_element(a, NULL, &to->state));
+  }
+  TD_TRY(td_archive_size(a, &g->at, g->count));
+  TD_TRY(td_archive_bool(a, &g->input_ended));
+  TD_TRY(td_archive_input(a, it, 0, &g->input));
+  return g->input ? TD_STATUS_OK : td_archive_invalid("an input is missing");
+}
+
+static td_status window_archive(td_iterator *it, td_archive *a) {
+  group_iterator *g = (group_iterator *)it;
+  bool flushes = g->phase == FLUSH;
+  TD_TRY(archive_groups(it, a));
+  TD_TRY(td_archive_bool(a, &flushes));
+  if (!flushes) return TD_STATUS_OK;
+  g->phase = FLUSH;
+  TD_TRY(td_archive_element(a, NULL, &g->window));
+  if (!g->window) return td_archive_invalid("a window is missing");
+  return td_archive_later(a, g->flushed, &g->later);
+}
+
+static td_status reducer_archive(td_iterator *it, td_archive *a) {
+  group_iterator *g = (group_iterator *)it;
+  bool is_at_end = g->phase == FLUSH;
+  TD_TRY(archive_groups(it, a));
+  TD_TRY(td_archive_bool(a, &is_at_end));
+  g->phase = is_at_end ? FLUSH : CHOOSE;
+  return TD_STATUS_OK;
 }
 
 static const td_dataset_ops window_ops = {.name = "GroupByWindow",
@@ -292,6 +316,7 @@ static const td_dataset_ops window_ops = {.name = "GroupByWindow",
                                           .start = group_start,
                                           .advance = window_advance,
                                           .stop = group_stop,
+                                          .archive = window_archive,
                                           .destroy = grouped_destroy};
 
 /* ---- GroupByReducer: a state for each key, all of the input first ---- */
@@ -392,6 +417,7 @@ static const td_dataset_ops reducer_ops = {.name = "GroupByReducer",
                                            .start = group_start,
                                            .advance = reducer_advance,
                                            .stop = group_stop,
+                                           .archive = reducer_archive,
                                            .destroy = grouped_destroy};
 
 /* ---- kernels ---- */

@@ -73,6 +73,10 @@ int td_driver_depth(const td_driver *d); /* of its root's parent in another driv
  * Once. */
 td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) TD_MUST_USE;
 
+td_dataset *td_driver_dataset(const td_driver *d); /* its root's, borrowed */
+/* As td_iterator_costs(), for td_request.use. */
+td_next td_driver_costs(td_driver *d, size_t bytes);
+
 typedef struct td_request td_request;
 struct td_request {              /* embedded in what the owner allocates */
   td_cancellation *cancellation; /* NULL: never cancelled. Must live until done() */
@@ -81,6 +85,10 @@ struct td_request {              /* embedded in what the owner allocates */
    * running: see `refs`. */
   void (*done)(td_request *r, td_status status, td_element *element);
   void (*destroy)(td_request *r); /* frees its memory, after done() */
+  /* NULL: asks for the next element. Else: called in its turn, when every iterator rests between two elements, instead
+   * of advancing. TD_NEXT_READY ends the request with *status; TD_NEXT_WAIT, TD_NEXT_HOP as in advance(): it is called
+   * again. */
+  td_next (*use)(td_request *r, td_driver *d, td_status *status);
   /* private */
   td_driver *driver;
   _Atomic int refs;

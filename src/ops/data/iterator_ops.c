@@ -102,7 +102,7 @@ static void start_next(td_kernel_ctx *ctx, bool as_optional) {
   td_iterator_resource *r = NULL;
   td_driver *d = NULL;
   td_status s = td_iterator_resource_find(td_in(ctx, 0), ctx->device, &r);
-  if (!s) s = td_iterator_resource_driver(r, &d);
+  if (!s) s = td_iterator_resource_driver(r, "GetNext", "getting the next element", &d);
   td_resource_release(r);
   if (s) {
     td_kernel_done(ctx, s);

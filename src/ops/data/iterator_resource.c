@@ -30,22 +30,27 @@ td_status td_iterator_resource_set(td_iterator_resource *r, td_dataset *dataset,
     td_driver_release(d);
     return s;
   }
+  td_iterator_resource_replace(r, d);
+  return TD_STATUS_OK;
+}
+
+void td_iterator_resource_replace(td_iterator_resource *r, td_driver *d) {
   pthread_mutex_lock(&r->lock);
   td_driver *old = r->driver;
   r->driver = d;
   pthread_mutex_unlock(&r->lock);
   td_driver_release(old);
-  return TD_STATUS_OK;
 }
 
-td_status td_iterator_resource_driver(td_iterator_resource *r, td_driver **out) {
+td_status td_iterator_resource_driver(td_iterator_resource *r, const char *call, const char *what, td_driver **out) {
   pthread_mutex_lock(&r->lock);
   *out = r->driver ? td_driver_retain(r->driver) : NULL;
   pthread_mutex_unlock(&r->lock);
   if (*out) return TD_STATUS_OK;
   return td_failed_precondition(
-      "GetNext() failed because the iterator has not been initialized. Ensure that you have run the initializer "
-      "operation for this iterator before getting the next element.");
+      "%s() failed because the iterator has not been initialized. Ensure that you have run the initializer operation "
+      "for this iterator before %s.",
+      call, what);
 }
 
 td_status td_iterator_resource_find(const td_tensor *handle, td_device *device, td_iterator_resource **out) {

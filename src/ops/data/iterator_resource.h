@@ -18,8 +18,11 @@ typedef struct td_iterator_resource {
 td_iterator_resource *td_iterator_resource_create(const td_data_spec *spec); /* one reference */
 /* Starts over with `dataset`. INVALID_ARGUMENT when its elements do not fit. */
 td_status td_iterator_resource_set(td_iterator_resource *r, td_dataset *dataset, td_pool *pool) TD_MUST_USE;
-/* Its driver, retained. FAILED_PRECONDITION when it is not initialised. */
-td_status td_iterator_resource_driver(td_iterator_resource *r, td_driver **out) TD_MUST_USE;
+/* Its driver, retained. FAILED_PRECONDITION "<call>() failed because the iterator has not been initialized. Ensure that
+ * you have run the initializer operation for this iterator before <what>." */
+td_status td_iterator_resource_driver(td_iterator_resource *r, const char *call, const char *what,
+                                      td_driver **out) TD_MUST_USE;
+void td_iterator_resource_replace(td_iterator_resource *r, td_driver *d); /* goes on with that one, which it takes */
 /* The iterator of a handle on this device; one reference. */
 td_status td_iterator_resource_find(const td_tensor *handle, td_device *device, td_iterator_resource **out) TD_MUST_USE;
 

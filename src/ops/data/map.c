@@ -1,7 +1,6 @@
 /* Datasets that call a function for each element, one at a time: Map, Filter, TakeWhile, Scan. */
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 typedef struct mapped {
@@ -38,6 +37,12 @@ static void map_stop(td_iterator *it) {
   td_element_free(m->kept);
 }
 
+static td_status map_archive(td_iterator *it, td_archive *a) {
+  map_iterator *m = (map_iterator *)it;
+  TD_TRY(td_archive_bool(a, &m->is_over));
+  return td_archive_input(a, it, 0, &m->input);
+}
+
 /* ---- Map ---- */
 
 static td_next map_advance(td_iterator *it) {
@@ -67,6 +72,7 @@ static const td_dataset_ops map_ops = {.name = "Map",
                                        .start = map_start,
                                        .advance = map_advance,
                                        .stop = map_stop,
+                                       .archive = map_archive,
                                        .destroy = mapped_destroy,
                                        .cardinality = td_dataset_input_cardinality};
 
@@ -127,6 +133,7 @@ static const td_dataset_ops filter_ops = {.name = "Filter",
                                           .start = map_start,
                                           .advance = filter_advance,
                                           .stop = map_stop,
+                                          .archive = map_archive,
                                           .destroy = mapped_destroy};
 
 static td_next take_while_advance(td_iterator *it) {
@@ -141,6 +148,7 @@ static const td_dataset_ops take_while_ops = {.name = "TakeWhile",
                                               .start = map_start,
                                               .advance = take_while_advance,
                                               .stop = map_stop,
+                                              .archive = map_archive,
                                               .destroy = mapped_destroy};
 
 /* ---- Scan: the function takes state and element, and gives new state and output ---- */
@@ -193,6 +201,17 @@ static td_next scan_advance(td_iterator *it) {
   return scan_end(it);
 }
 
+static td_status scan_archive(td_iterator *it, td_archive *a) {
+  map_iterator *m = (map_iterator *)it;
+  const td_element *initial = ((const mapped *)it->dataset)->initial;
+  TD_TRY(td_archive_element(a, NULL, &m->kept));
+  if (!m->kept || m->kept->count != initial->count) return td_archive_invalid("a scan's state has other parts");
+  for (int i = 0; i < initial->count; i++)
+    if (m->kept->values[i]->dtype != initial->values[i]->dtype)
+      return td_archive_invalid("a scan's state has other types");
+  return map_archive(it, a);
+}
+
 static int64_t scan_cardinality(const td_dataset *d) {
   return ((const mapped *)d)->preserves_cardinality ? td_dataset_input_cardinality(d) : TD_CARDINALITY_UNKNOWN;
 }
@@ -202,6 +221,7 @@ static const td_dataset_ops scan_ops = {.name = "Scan",
                                         .start = map_start,
                                         .advance = scan_advance,
                                         .stop = map_stop,
+                                        .archive = scan_archive,
                                         .destroy = mapped_destroy,
                                         .cardinality = scan_cardinality};
 

@@ -4,6 +4,7 @@
  * that the function makes. FlatMap has a cycle of one. The parallel kinds open the whole cycle at once and fetch ahead
  * from each, which does not change the order. */
 #include "base/mem.h"
+#include "ops/data/archive.h"
 #include "ops/data/prefetch.h"
 #include "ops/families.h"
 
@@ -20,6 +21,8 @@ typedef struct nested {
  */
 typedef struct place {
   td_iterator *it;
+  td_element *args; /* what the function made its dataset of */
+  td_strbuf later;  /* not `it`, but its state: as after a checkpoint. The function makes the dataset again */
   td_status error;
 } place;
 
@@ -31,6 +34,7 @@ typedef struct nested_iterator {
   int64_t allocated, seen, open_count;
   int64_t at, given; /* place in the cycle, elements of this turn */
   bool input_ended, is_filled;
+  td_element *args; /* of the call */
   enum { CHOOSE, PULLED_INPUT, CALLED, PULLED_ELEMENT } phase;
 } nested_iterator;
 
@@ -45,10 +49,13 @@ static void nested_stop(td_iterator *it) {
   nested_iterator *n = (nested_iterator *)it;
   for (int64_t i = 0; i < n->seen; i++) {
     td_iterator_destroy(n->open[i].it);
+    td_element_free(n->open[i].args);
+    td_strbuf_deinit(&n->open[i].later);
     td_status_free(n->open[i].error);
   }
   td_free(n->open);
   td_iterator_destroy(n->input);
+  td_element_free(n->args);
   td_data_call_deinit(&n->call);
 }
 
@@ -89,6 +96,9 @@ static td_status open_result(td_iterator *it, const td_element *e) {
   td_status s = td_iterator_create(source, it, it->driver, &at->it);
   td_dataset_release(source);
   if (s) return s;
+  if (at->later.size) return td_archive_apply(&at->later, at->it);
+  at->args = n->args;
+  n->args = NULL;
   n->open_count++;
   if (d->ahead) td_ahead_begin(td_prefetch_ahead(at->it));
   return TD_STATUS_OK;
@@ -119,7 +129,25 @@ static td_status called(td_iterator *it) {
   td_element *e = td_data_call_take(&n->call, &s);
   if (!s) s = open_result(it, e);
   td_element_free(e);
+  td_element_free(n->args);
+  n->args = NULL;
   return fill_next(it, s);
+}
+
+static void close_place(nested_iterator *n, place *p) {
+  td_iterator_destroy(p->it);
+  td_element_free(p->args);
+  td_strbuf_deinit(&p->later);
+  td_status_free(p->error);
+  *p = (place){0};
+  n->open_count--;
+}
+
+/* Calls the function for an element, which it takes. */
+static td_next call(td_iterator *it, td_element *args) {
+  nested_iterator *n = (nested_iterator *)it;
+  n->phase = CALLED;
+  return td_iterator_call(it, &n->call, &((const nested *)it->dataset)->f, args);
 }
 
 /* A result to give now: true. */
@@ -133,16 +161,13 @@ static bool element_pulled(td_iterator *it) {
     if (is_element && block && ++n->given >= block) next_place(it);
     return true;
   }
-  td_iterator_destroy(from);
-  n->open[n->at].it = NULL;
-  n->open_count--;
+  close_place(n, &n->open[n->at]);
   if (((nested *)it->dataset)->cycle > 1) next_place(it);
   return false;
 }
 
 static td_next nested_advance(td_iterator *it) {
   nested_iterator *n = (nested_iterator *)it;
-  const nested *d = (const nested *)it->dataset;
   td_status s;
   for (;;) {
     switch (n->phase) {
@@ -150,13 +175,17 @@ static td_next nested_advance(td_iterator *it) {
         if (n->is_filled && n->at < n->seen && n->open[n->at].error) {
           s = n->open[n->at].error;
           n->open[n->at].error = NULL;
-          n->open_count--;
+          close_place(n, &n->open[n->at]);
           next_place(it);
           return td_iterator_call_failed(it, s, false);
         }
         if (n->is_filled && n->at < n->seen && n->open[n->at].it) {
           n->phase = PULLED_ELEMENT;
           return td_iterator_pull(it, n->open[n->at].it);
+        }
+        if (n->is_filled && n->at < n->seen && n->open[n->at].args) {
+          if (call(it, td_element_copy(n->open[n->at].args)) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
+          break;
         }
         if (!n->input_ended) {
           n->phase = PULLED_INPUT;
@@ -182,14 +211,18 @@ static td_next nested_advance(td_iterator *it) {
           }
           break;
         }
-        n->phase = CALLED;
-        if (td_iterator_call(it, &n->call, &d->f, td_iterator_take(n->input)) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
+        n->args = td_iterator_take(n->input);
+        if (call(it, td_element_copy(n->args)) == TD_NEXT_WAIT) return TD_NEXT_WAIT;
         break;
       case CALLED:
         n->phase = CHOOSE;
         s = called(it);
-        if (s) return td_iterator_call_failed(it, s, false);
-        break;
+        if (!s) break;
+        if (n->at < n->seen && n->open[n->at].args && !n->open[n->at].it) { /* it cannot be made again */
+          close_place(n, &n->open[n->at]);
+          next_place(it);
+        }
+        return td_iterator_call_failed(it, s, false);
       case PULLED_ELEMENT:
         n->phase = CHOOSE;
         if (element_pulled(it)) return TD_NEXT_READY;
@@ -198,10 +231,41 @@ static td_next nested_advance(td_iterator *it) {
   }
 }
 
+static td_status archive_place(td_iterator *it, td_archive *a, place *p) {
+  TD_TRY(td_archive_error(a, &p->error));
+  TD_TRY(td_archive_element(a, &it->dataset->inputs[0]->spec, &p->args));
+  if (p->args) TD_TRY(td_archive_later(a, p->it, &p->later));
+  if (!a->is_writing && p->args && !p->later.size) return td_archive_invalid("an open dataset has no state");
+  if (!a->is_writing && (p->error || p->args)) ((nested_iterator *)it)->open_count++;
+  return TD_STATUS_OK;
+}
+
+static td_status nested_archive(td_iterator *it, td_archive *a) {
+  nested_iterator *n = (nested_iterator *)it;
+  const nested *d = (const nested *)it->dataset;
+  size_t seen = (size_t)n->seen;
+  TD_TRY(td_archive_int(a, &n->at, 0, TD_MIN(d->cycle, (int64_t)MAX_OPEN) - 1));
+  TD_TRY(td_archive_int(a, &n->given, 0, d->block));
+  TD_TRY(td_archive_bool(a, &n->input_ended));
+  TD_TRY(td_archive_bool(a, &n->is_filled));
+  TD_TRY(td_archive_count(a, &seen));
+  if ((int64_t)seen > (n->is_filled ? TD_MIN(d->cycle, (int64_t)MAX_OPEN) : 0))
+    return td_archive_invalid("too many datasets are open");
+  for (size_t i = 0; i < seen; i++) {
+    if (!a->is_writing) {
+      TD_GROW(n->open, n->seen, n->allocated);
+      n->open[n->seen++] = (place){0};
+    }
+    TD_TRY(archive_place(it, a, &n->open[i]));
+  }
+  TD_TRY(td_archive_input(a, it, 0, &n->input));
+  return n->input ? TD_STATUS_OK : td_archive_invalid("an input is missing");
+}
+
 #define NESTED(label)                                                                                          \
   {                                                                                                            \
     .name = label, .iterator_size = sizeof(nested_iterator), .start = nested_start, .advance = nested_advance, \
-    .stop = nested_stop, .destroy = nested_destroy                                                             \
+    .stop = nested_stop, .archive = nested_archive, .destroy = nested_destroy                                  \
   }
 static const td_dataset_ops flat_map_ops = NESTED("FlatMap"), interleave_ops = NESTED("Interleave"),
                             parallel_ops = NESTED("ParallelInterleave");

@@ -46,10 +46,15 @@ static td_next working_advance(td_iterator *it) {
   return d->f.runtime ? td_iterator_call_failed(it, s, d->preserves_cardinality) : td_iterator_fail(it, s);
 }
 
+static td_status working_archive(td_iterator *it, td_archive *a) {
+  return td_ahead_archive(((working_iterator *)it)->ahead, a);
+}
+
 #define WORKING(label)                                                                                            \
   {                                                                                                               \
     .name = label, .iterator_size = sizeof(working_iterator), .start = working_start, .advance = working_advance, \
-    .stop = working_stop, .destroy = working_destroy, .cardinality = td_dataset_input_cardinality                 \
+    .stop = working_stop, .archive = working_archive, .destroy = working_destroy,                                 \
+    .cardinality = td_dataset_input_cardinality                                                                   \
   }
 static const td_dataset_ops prefetch_ops = WORKING("Prefetch"), parallel_map_ops = WORKING("ParallelMap");
 

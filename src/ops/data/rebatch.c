@@ -1,7 +1,6 @@
 /* Rebatch: every batch cut into a given number of smaller ones, the last of which may be smaller or empty. */
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 typedef struct rebatched {
@@ -60,6 +59,13 @@ static td_next rebatch_advance(td_iterator *it) {
   return td_iterator_fail(it, s);
 }
 
+static td_status rebatch_archive(td_iterator *it, td_archive *a) {
+  rebatch_iterator *r = (rebatch_iterator *)it;
+  TD_TRY(td_archive_element(a, &it->dataset->inputs[0]->spec, &r->batch));
+  TD_TRY(td_archive_int(a, &r->next, 0, ((rebatched *)it->dataset)->parts));
+  return td_archive_input(a, it, 0, &r->input);
+}
+
 static int64_t rebatch_cardinality(const td_dataset *d) {
   int64_t n = td_dataset_input_cardinality(d), all;
   if (n < 0) return n;
@@ -71,6 +77,7 @@ static const td_dataset_ops rebatch_ops = {.name = "Rebatch",
                                            .start = rebatch_start,
                                            .advance = rebatch_advance,
                                            .stop = rebatch_stop,
+                                           .archive = rebatch_archive,
                                            .cardinality = rebatch_cardinality};
 
 static td_status compute(td_kernel_ctx *ctx) {

@@ -1,7 +1,6 @@
 /* Datasets that choose and order elements of others: Take, Skip, Repeat, Concatenate, Zip, Shard. */
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 /* Most keep one number, or two. */
@@ -9,6 +8,8 @@ typedef struct counted {
   td_dataset base;
   int64_t count, index;
 } counted;
+
+static const td_dataset_ops repeat_ops; /* may have no input at the moment */
 
 typedef struct single { /* an iterator over one input */
   td_iterator base;
@@ -19,6 +20,14 @@ typedef struct single { /* an iterator over one input */
 
 static td_status single_start(td_iterator *it) { return td_iterator_create_input(it, 0, &((single *)it)->input); }
 static void single_stop(td_iterator *it) { td_iterator_destroy(((single *)it)->input); }
+
+static td_status single_archive(td_iterator *it, td_archive *a) {
+  single *s = (single *)it;
+  TD_TRY(td_archive_int(a, &s->done, 0, INT64_MAX));
+  TD_TRY(td_archive_bool(a, &s->has_given));
+  TD_TRY(td_archive_input(a, it, 0, &s->input));
+  return s->input || it->dataset->ops == &repeat_ops ? TD_STATUS_OK : td_archive_invalid("an input is missing");
+}
 
 static td_status make_counted(td_kernel_ctx *ctx, const td_dataset_ops *ops, int64_t count, int64_t index) {
   const td_dataset_kernel *k = ctx->state;
@@ -63,6 +72,7 @@ static const td_dataset_ops take_ops = {.name = "Take",
                                         .start = single_start,
                                         .advance = take_advance,
                                         .stop = single_stop,
+                                        .archive = single_archive,
                                         .cardinality = take_cardinality};
 
 static td_status compute_take(td_kernel_ctx *ctx) { return compute_counted(ctx, &take_ops); }
@@ -96,6 +106,7 @@ static const td_dataset_ops skip_ops = {.name = "Skip",
                                         .start = single_start,
                                         .advance = skip_advance,
                                         .stop = single_stop,
+                                        .archive = single_archive,
                                         .cardinality = skip_cardinality};
 
 static td_status compute_skip(td_kernel_ctx *ctx) { return compute_counted(ctx, &skip_ops); }
@@ -139,6 +150,7 @@ static const td_dataset_ops repeat_ops = {.name = "Repeat",
                                           .start = single_start,
                                           .advance = repeat_advance,
                                           .stop = single_stop,
+                                          .archive = single_archive,
                                           .cardinality = repeat_cardinality};
 
 static td_status compute_repeat(td_kernel_ctx *ctx) { return compute_counted(ctx, &repeat_ops); }
@@ -170,6 +182,7 @@ static const td_dataset_ops shard_ops = {.name = "Shard",
                                          .start = single_start,
                                          .advance = shard_advance,
                                          .stop = single_stop,
+                                         .archive = single_archive,
                                          .cardinality = shard_cardinality};
 
 static td_status compute_shard(td_kernel_ctx *ctx) {
@@ -207,6 +220,18 @@ static void several_stop(td_iterator *it) {
   td_free(s->inputs);
 }
 
+static td_status several_archive(td_iterator *it, td_archive *a) {
+  several *s = (several *)it;
+  int64_t at = s->at;
+  TD_TRY(td_archive_int(a, &at, 0, it->dataset->input_count));
+  s->at = (int)at;
+  for (int i = 0; i < it->dataset->input_count; i++) {
+    TD_TRY(td_archive_input(a, it, i, &s->inputs[i]));
+    if (!s->inputs[i]) return td_archive_invalid("an input is missing");
+  }
+  return TD_STATUS_OK;
+}
+
 static td_next concatenate_advance(td_iterator *it) {
   several *s = (several *)it;
   if (s->is_asked) {
@@ -232,6 +257,7 @@ static const td_dataset_ops concatenate_ops = {.name = "Concatenate",
                                                .start = several_start,
                                                .advance = concatenate_advance,
                                                .stop = several_stop,
+                                               .archive = several_archive,
                                                .cardinality = concatenate_cardinality};
 
 static td_status compute_concatenate(td_kernel_ctx *ctx) {
@@ -298,6 +324,7 @@ static const td_dataset_ops zip_ops = {.name = "Zip",
                                        .start = several_start,
                                        .advance = zip_advance,
                                        .stop = several_stop,
+                                       .archive = several_archive,
                                        .cardinality = zip_cardinality};
 
 static td_status compute_zip(td_kernel_ctx *ctx) {

@@ -5,8 +5,7 @@
 #include "base/philox.h"
 #include "base/random.h"
 #include "framework/device.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 /* Where each iterator over a dataset gets its seeds from: always the same ones, or new ones of a seeded stream. */
@@ -177,6 +176,62 @@ static td_next shuffle_advance(td_iterator *it) {
   return give_one(it);
 }
 
+/* Where seeds come from goes on, too: the iterators that come after this one shall be shuffled as without the break. */
+static td_status archive_seeds(seeds *from, td_archive *a) {
+  pthread_mutex_lock(&from->lock);
+  td_philox_words stream = from->stream;
+  int64_t seed = from->seed, seed2 = from->seed2;
+  pthread_mutex_unlock(&from->lock);
+  TD_TRY(td_archive_int(a, &seed, INT64_MIN, INT64_MAX));
+  TD_TRY(td_archive_int(a, &seed2, INT64_MIN, INT64_MAX));
+  TD_TRY(td_archive_words(a, &stream));
+  pthread_mutex_lock(&from->lock);
+  from->seed = seed;
+  from->seed2 = seed2;
+  from->stream = stream;
+  pthread_mutex_unlock(&from->lock);
+  return TD_STATUS_OK;
+}
+
+/* One epoch's elements; they begin at `at` when they are read. */
+static td_status archive_epoch(td_iterator *it, td_archive *a, epoch *e, int64_t at) {
+  shuffle_iterator *s = (shuffle_iterator *)it;
+  int64_t size = ((const shuffled *)it->dataset)->size;
+  size_t n = (size_t)(e->end - e->begin);
+  TD_TRY(td_archive_count(a, &n));
+  if (a->is_writing) at = e->begin;
+  if (!a->is_writing && (int64_t)n > size - s->count)
+    return td_archive_invalid("a shuffle buffer has too many elements");
+  for (size_t i = 0; i < n; i++) {
+    td_element **to = place(s, size, at + (int64_t)i);
+    TD_TRY(td_archive_element(a, &it->dataset->spec, to));
+    if (!*to) return td_archive_invalid("an element is missing");
+  }
+  *e = (epoch){at, at + (int64_t)n};
+  if (!a->is_writing) s->count += (int64_t)n;
+  return TD_STATUS_OK;
+}
+
+static td_status shuffle_archive(td_iterator *it, td_archive *a) {
+  shuffle_iterator *s = (shuffle_iterator *)it;
+  size_t epochs = s->epoch_count - s->first;
+  TD_TRY(archive_seeds(((shuffled *)it->dataset)->seeds, a));
+  TD_TRY(td_archive_words(a, &s->random));
+  TD_TRY(td_archive_int(a, &s->epochs_done, 0, INT64_MAX));
+  TD_TRY(td_archive_bool(a, &s->is_first));
+  TD_TRY(td_archive_bool(a, &s->is_started));
+  TD_TRY(td_archive_input(a, it, 0, &s->input));
+  TD_TRY(td_archive_count(a, &epochs));
+  if (!epochs) return td_archive_invalid("a shuffle has no epoch");
+  if (!a->is_writing) s->epoch_count = s->first = 0;
+  for (size_t i = 0; i < epochs; i++) {
+    int64_t at = !a->is_writing && i ? s->epochs[i - 1].end : 0;
+    if (!a->is_writing) add_epoch(s, at);
+    TD_TRY(archive_epoch(it, a, &s->epochs[s->first + i], at));
+  }
+  return TD_STATUS_OK;
+}
+
 static int64_t shuffle_cardinality(const td_dataset *base) {
   int64_t n = td_dataset_input_cardinality(base), epochs = ((const shuffled *)base)->epochs, all;
   if (epochs == 1) return n;
@@ -186,10 +241,10 @@ static int64_t shuffle_cardinality(const td_dataset *base) {
   return __builtin_mul_overflow(n, epochs, &all) ? TD_CARDINALITY_INFINITE : all;
 }
 
-#define SHUFFLED(label)                                                                                           \
-  {                                                                                                               \
-    .name = label, .iterator_size = sizeof(shuffle_iterator), .start = shuffle_start, .advance = shuffle_advance, \
-    .stop = shuffle_stop, .destroy = shuffled_destroy, .cardinality = shuffle_cardinality                         \
+#define SHUFFLED(label)                                                                                               \
+  {                                                                                                                   \
+    .name = label, .iterator_size = sizeof(shuffle_iterator), .start = shuffle_start, .advance = shuffle_advance,     \
+    .stop = shuffle_stop, .archive = shuffle_archive, .destroy = shuffled_destroy, .cardinality = shuffle_cardinality \
   }
 static const td_dataset_ops shuffle_ops = SHUFFLED("Shuffle"), repeat_ops = SHUFFLED("ShuffleAndRepeat");
 

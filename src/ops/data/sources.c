@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
 #include "ops/families.h"
 
 /* ---- Range ---- */
@@ -56,6 +55,12 @@ static td_next range_advance(td_iterator *it) {
   return td_iterator_give(it, td_element_of(1, &t));
 }
 
+static td_status range_archive(td_iterator *it, td_archive *a) {
+  range_iterator *r = (range_iterator *)it;
+  TD_TRY(td_archive_int(a, &r->next, INT64_MIN, INT64_MAX));
+  return td_archive_bool(a, &r->is_over);
+}
+
 static int64_t range_cardinality(const td_dataset *base) {
   const range *d = (const range *)base;
   if (d->step > 0 ? d->start >= d->stop : d->start <= d->stop) return 0;
@@ -69,6 +74,7 @@ static const td_dataset_ops range_ops = {.name = "Range",
                                          .iterator_size = sizeof(range_iterator),
                                          .start = range_start,
                                          .advance = range_advance,
+                                         .archive = range_archive,
                                          .cardinality = range_cardinality};
 
 static td_status compute_range(td_kernel_ctx *ctx) {
@@ -118,16 +124,22 @@ static td_next slice_advance(td_iterator *it) {
   return td_iterator_give(it, e);
 }
 
+static td_status tensors_archive(td_iterator *it, td_archive *a) {
+  return td_archive_int(a, &((tensors_iterator *)it)->next, 0, ((const tensors *)it->dataset)->count);
+}
+
 static int64_t tensors_cardinality(const td_dataset *d) { return ((const tensors *)d)->count; }
 
 static const td_dataset_ops tensor_ops = {.name = "Tensor",
                                           .iterator_size = sizeof(tensors_iterator),
                                           .advance = tensor_advance,
+                                          .archive = tensors_archive,
                                           .destroy = tensors_destroy,
                                           .cardinality = tensors_cardinality};
 static const td_dataset_ops slice_ops = {.name = "TensorSlice",
                                          .iterator_size = sizeof(tensors_iterator),
                                          .advance = slice_advance,
+                                         .archive = tensors_archive,
                                          .destroy = tensors_destroy,
                                          .cardinality = tensors_cardinality};
 
@@ -209,11 +221,19 @@ static td_next sparse_advance(td_iterator *it) {
   return td_iterator_give(it, e);
 }
 
+static td_status sparse_archive(td_iterator *it, td_archive *a) {
+  sparse_iterator *p = (sparse_iterator *)it;
+  const sparse *d = (const sparse *)it->dataset;
+  TD_TRY(td_archive_int(a, &p->row, 0, TD_DATA(d->shape, int64_t)[0]));
+  return td_archive_int(a, &p->at, 0, d->values->count);
+}
+
 static int64_t sparse_cardinality(const td_dataset *d) { return TD_DATA(((const sparse *)d)->shape, int64_t)[0]; }
 
 static const td_dataset_ops sparse_ops = {.name = "SparseTensorSlice",
                                           .iterator_size = sizeof(sparse_iterator),
                                           .advance = sparse_advance,
+                                          .archive = sparse_archive,
                                           .destroy = sparse_destroy,
                                           .cardinality = sparse_cardinality};
 

@@ -2,39 +2,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/data/dataset.h"
-#include "ops/data/iterator.h"
+#include "ops/data/archive.h"
+#include "ops/data/held.h"
 #include "ops/families.h"
-
-/* ---- a window: a dataset of given elements of one component ---- */
-
-typedef struct view {
-  td_dataset base;
-  td_element *elements; /* one value each */
-} view;
-
-typedef struct view_iterator {
-  td_iterator base;
-  int next;
-} view_iterator;
-
-static void view_destroy(td_dataset *d) { td_element_free(((view *)d)->elements); }
-
-static td_next view_advance(td_iterator *it) {
-  const td_element *all = ((view *)it->dataset)->elements;
-  view_iterator *v = (view_iterator *)it;
-  if (v->next >= all->count) return td_iterator_give(it, NULL);
-  td_tensor *t = td_tensor_retain(all->values[v->next++]);
-  return td_iterator_give(it, td_element_of(1, &t));
-}
-
-static int64_t view_cardinality(const td_dataset *d) { return ((const view *)d)->elements->count; }
-
-static const td_dataset_ops view_ops = {.name = "Window",
-                                        .iterator_size = sizeof(view_iterator),
-                                        .advance = view_advance,
-                                        .destroy = view_destroy,
-                                        .cardinality = view_cardinality};
 
 /* ---- Window ---- */
 
@@ -81,17 +51,19 @@ static void push_item(window_iterator *w, td_element *e) {
   w->count++;
 }
 
+/* The window's elements of one component, as a dataset. */
 static td_status make_view(td_iterator *it, int component, td_tensor **out) {
   window_iterator *w = (window_iterator *)it;
   const windowed *d = (const windowed *)it->dataset;
   const td_data_spec *from = &it->dataset->inputs[0]->spec;
   td_dataset *v;
-  TD_TRY(td_dataset_create(&view_ops, sizeof(view),
-                           &(td_data_spec){1, &from->types[component], &from->shapes[component]}, NULL, 0, &v));
-  td_element *e = td_element_create((int)(((int64_t)w->count - 1) / d->stride + 1));
-  for (int i = 0; i < e->count; i++)
-    e->values[i] = td_tensor_retain(w->items[w->first + (size_t)(i * d->stride)]->values[component]);
-  ((view *)v)->elements = e;
+  size_t n = (size_t)(((int64_t)w->count - 1) / d->stride + 1);
+  td_element **elements = td_new_array(td_element *, n);
+  for (size_t i = 0; i < n; i++) {
+    td_tensor *t = td_tensor_retain(w->items[w->first + i * (size_t)d->stride]->values[component]);
+    elements[i] = td_element_of(1, &t);
+  }
+  TD_TRY(td_held_create(&(td_data_spec){1, &from->types[component], &from->shapes[component]}, elements, n, &v));
   return td_dataset_tensor(v, out);
 }
 
@@ -136,6 +108,21 @@ static td_next window_advance(td_iterator *it) {
   return give_window(it);
 }
 
+static td_status window_archive(td_iterator *it, td_archive *a) {
+  window_iterator *w = (window_iterator *)it;
+  const windowed *d = (const windowed *)it->dataset;
+  const td_data_spec *spec = &it->dataset->inputs[0]->spec;
+  td_element **items = w->items + w->first; /* while writing; a new iterator has none */
+  TD_TRY(td_archive_bool(a, &w->input_ended));
+  TD_TRY(td_archive_int(a, &w->skip, 0, INT64_MAX));
+  if (a->is_writing)
+    TD_TRY(td_archive_elements(a, spec, &items, &w->count, &w->capacity));
+  else
+    TD_TRY(td_archive_elements(a, spec, &w->items, &w->count, &w->capacity));
+  if ((int64_t)w->count > d->span) return td_archive_invalid("a window has too many elements");
+  return td_archive_input(a, it, 0, &w->input);
+}
+
 static int64_t window_cardinality(const td_dataset *base) {
   const windowed *d = (const windowed *)base;
   int64_t n = td_dataset_input_cardinality(base);
@@ -149,6 +136,7 @@ static const td_dataset_ops window_ops = {.name = "Window",
                                           .start = window_start,
                                           .advance = window_advance,
                                           .stop = window_stop,
+                                          .archive = window_archive,
                                           .cardinality = window_cardinality};
 
 static td_status in_positive(td_kernel_ctx *ctx, int i, const char *name, const char *shown, int64_t *out) {
@@ -232,6 +220,21 @@ static td_next unbatch_advance(td_iterator *it) {
   return td_iterator_give(it, e);
 }
 
+static td_status unbatch_archive(td_iterator *it, td_archive *a) {
+  unbatch_iterator *u = (unbatch_iterator *)it;
+  TD_TRY(td_archive_element(a, &it->dataset->inputs[0]->spec, &u->batch));
+  if (!a->is_writing && u->batch) {
+    td_status s = check_batch(u->batch);
+    if (s) {
+      td_status_free(s);
+      return td_archive_invalid("a batch is none");
+    }
+    u->count = u->batch->count ? u->batch->values[0]->dims[0] : 0;
+  }
+  TD_TRY(td_archive_int(a, &u->next, 0, u->count));
+  return td_archive_input(a, it, 0, &u->input);
+}
+
 static int64_t unbatch_cardinality(const td_dataset *d) {
   int64_t n = td_dataset_input_cardinality(d), all;
   const td_partial_shape *shape = &d->inputs[0]->spec.shapes[0];
@@ -245,6 +248,7 @@ static const td_dataset_ops unbatch_ops = {.name = "Unbatch",
                                            .start = unbatch_start,
                                            .advance = unbatch_advance,
                                            .stop = unbatch_stop,
+                                           .archive = unbatch_archive,
                                            .cardinality = unbatch_cardinality};
 
 /* ---- IgnoreErrors ---- */
@@ -259,11 +263,16 @@ static td_next ignore_advance(td_iterator *it) {
   return td_iterator_pull(it, u->input); /* drops the error that may be there */
 }
 
+static td_status ignore_archive(td_iterator *it, td_archive *a) {
+  return td_archive_input(a, it, 0, &((unbatch_iterator *)it)->input);
+}
+
 static const td_dataset_ops ignore_ops = {.name = "IgnoreErrors",
                                           .iterator_size = sizeof(unbatch_iterator),
                                           .start = unbatch_start,
                                           .advance = ignore_advance,
-                                          .stop = unbatch_stop};
+                                          .stop = unbatch_stop,
+                                          .archive = ignore_archive};
 
 static td_status make_plain(td_kernel_ctx *ctx, const td_dataset_ops *ops) {
   td_dataset *input, *d;
