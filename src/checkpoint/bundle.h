@@ -23,7 +23,8 @@ typedef struct td_bundle_writer td_bundle_writer;
 /* Makes the prefix's folder. Errors of the file system as checkpoint/file.h. */
 td_status td_bundle_writer_create(td_str prefix, td_bundle_writer **out) TD_MUST_USE;
 /* Appends a tensor's elements; its content may change meanwhile (then whatever was read is stored, with the right
- * checksum). INVALID_ARGUMENT "Adding duplicate key: <k>"; UNIMPLEMENTED for resources and for variants that cannot travel. */
+ * checksum). INVALID_ARGUMENT "Adding duplicate key: <k>"; UNIMPLEMENTED for resources and for variants that cannot
+ * travel. */
 td_status td_bundle_writer_add(td_bundle_writer *w, td_str key, const td_tensor *t) TD_MUST_USE;
 /* The same for a slice of a tensor of shape `full`. INVALID_ARGUMENT when dtype or shape differ from what earlier
  * slices of that tensor said. */

@@ -75,6 +75,14 @@ static td_status check_devices(const td_worker_session *s, const td_graph *g) {
   return TD_STATUS_OK;
 }
 
+/* Also a graph without functions of its own may be given some, by a dataset's graph. */
+static bool calls_functions(const td_graph *g) {
+  if (g->library && g->library->functions.count) return true;
+  for (size_t i = 0; i < g->node_count; i++)
+    if (!g->nodes[i]->is_removed && td_str_is(g->nodes[i]->def.op, "DatasetFromGraph")) return true;
+  return false;
+}
+
 static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph_debug *debug) {
   td_worker_session *s = g->session;
   TD_TRY(check_devices(s, whole));
@@ -87,7 +95,7 @@ static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph
   g->is_watched = td_watches_any(debug->watches);
   TD_TRY(td_graph_debug_prepare(s, debug, g->partitions, g->count));
   g->programs = td_new_array(td_program *, g->count);
-  if (whole->library && whole->library->functions.count) {
+  if (calls_functions(whole)) {
     td_function_places places = td_session_places(s);
     g->functions = td_function_runtime_create(whole->library, td_str_of(s->handle), &places);
   }

@@ -39,6 +39,11 @@ typedef struct td_function_runtime_ops {
                               const td_function_where *where, td_function_handle *out);
   /* Runs it as a nested program; never blocks. */
   void (*run)(td_function_runtime *r, td_function_call *call);
+  /* The functions that these calls reach, from `arena`, sharing messages with the runtime; NULL: none. */
+  const Pb__FunctionDefLibrary *(*reach)(td_function_runtime *r, const Pb__NameAttrList *const *calls, size_t count,
+                                         td_arena *arena);
+  /* A runtime of the same session and devices for the functions of another library, which is copied; one reference. */
+  td_status (*derive)(td_function_runtime *r, const Pb__FunctionDefLibrary *library, td_function_runtime **out);
   /* For who calls functions after the graph's end (datasets): the runtime lives on until released. */
   void (*retain)(td_function_runtime *r);
   void (*release)(td_function_runtime *r);

@@ -113,6 +113,10 @@ const Pb__FunctionDef *td_library_find(const td_library *l, td_str name);
 /* The definition of an op or of a function of the library; NULL when neither. */
 const td_op_def *td_library_op(td_library *l, td_str name);
 
+/* The functions that these calls reach, in `arena`, sharing messages with the library; NULL: none. */
+Pb__FunctionDefLibrary *td_library_reach(const td_library *l, const Pb__NameAttrList *const *calls, size_t count,
+                                         td_arena *arena);
+
 /* ---- messages ---- */
 /* A copy of a message in `arena`. INVALID_ARGUMENT when it cannot be encoded and decoded again. */
 td_status td_graph_copy_message(const ProtobufCMessage *message, td_arena *arena, void *out) TD_MUST_USE;

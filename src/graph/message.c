@@ -64,6 +64,32 @@ static void reach_value(reach *r, const Pb__AttrValue *v) {
     for (size_t i = 0; i < v->list->n_func; i++) reach_func(r, v->list->func[i]);
 }
 
+/* What has been found and what that reaches, in the order in which it was found; NULL: nothing. Ends `r`. */
+static Pb__FunctionDefLibrary *reach_rest(reach *r) {
+  Pb__FunctionDefLibrary *out = NULL;
+  for (size_t i = 0; i < r->count; i++) {
+    const Pb__FunctionDef *f = r->queue[i];
+    for (size_t k = 0; k < f->n_node_def; k++) {
+      reach_name(r, td_str_of(f->node_def[k]->op));
+      for (size_t a = 0; a < f->node_def[k]->n_attr; a++) reach_value(r, f->node_def[k]->attr[a]->value);
+    }
+  }
+  if (r->count) {
+    out = td_arena_new(r->arena, Pb__FunctionDefLibrary);
+    pb__function_def_library__init(out);
+    out->function = td_arena_array(r->arena, Pb__FunctionDef *, r->count);
+    out->gradient = td_arena_array(r->arena, Pb__GradientDef *, r->count);
+    for (size_t i = 0; i < r->count; i++) {
+      Pb__GradientDef *gradient = td_map_get(&r->library->gradients, td_str_of(r->queue[i]->signature->name));
+      out->function[out->n_function++] = (Pb__FunctionDef *)r->queue[i];
+      if (gradient) out->gradient[out->n_gradient++] = gradient;
+    }
+  }
+  td_free(r->queue);
+  td_map_deinit(&r->found);
+  return out;
+}
+
 /* Functions that nodes of `g` can call, directly or not, in the order in which they were found. */
 static Pb__FunctionDefLibrary *reachable_library(const td_graph *g, td_arena *arena) {
   if (!g->library->functions.count) return NULL;
@@ -74,28 +100,14 @@ static Pb__FunctionDefLibrary *reachable_library(const td_graph *g, td_arena *ar
     reach_name(&r, n->def.op);
     for (size_t k = 0; k < n->def.attr_count; k++) reach_value(&r, n->def.attrs[k].value);
   }
-  for (size_t i = 0; i < r.count; i++) {
-    const Pb__FunctionDef *f = r.queue[i];
-    for (size_t k = 0; k < f->n_node_def; k++) {
-      reach_name(&r, td_str_of(f->node_def[k]->op));
-      for (size_t a = 0; a < f->node_def[k]->n_attr; a++) reach_value(&r, f->node_def[k]->attr[a]->value);
-    }
-  }
-  Pb__FunctionDefLibrary *out = NULL;
-  if (r.count) {
-    out = td_arena_new(arena, Pb__FunctionDefLibrary);
-    pb__function_def_library__init(out);
-    out->function = td_arena_array(arena, Pb__FunctionDef *, r.count);
-    out->gradient = td_arena_array(arena, Pb__GradientDef *, r.count);
-    for (size_t i = 0; i < r.count; i++) {
-      Pb__GradientDef *gradient = td_map_get(&g->library->gradients, td_str_of(r.queue[i]->signature->name));
-      out->function[out->n_function++] = (Pb__FunctionDef *)r.queue[i];
-      if (gradient) out->gradient[out->n_gradient++] = gradient;
-    }
-  }
-  td_free(r.queue);
-  td_map_deinit(&r.found);
-  return out;
+  return reach_rest(&r);
+}
+
+Pb__FunctionDefLibrary *td_library_reach(const td_library *l, const Pb__NameAttrList *const *calls, size_t count,
+                                         td_arena *arena) {
+  reach r = {.library = l, .arena = arena};
+  for (size_t i = 0; i < count; i++) reach_func(&r, calls[i]);
+  return reach_rest(&r);
 }
 
 /* ---- nodes ---- */

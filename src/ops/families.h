@@ -42,6 +42,7 @@
   X(data_sources)      \
   X(data_window)       \
   X(data_wrap)         \
+  X(dataset_graph)     \
   X(debug)             \
   X(depthwise)         \
   X(diag)              \
@@ -91,6 +92,7 @@
   X(softmax)           \
   X(space)             \
   X(sparse_map)        \
+  X(sparse_serialize)  \
   X(sparse_shape)      \
   X(stack)             \
   X(stage)             \

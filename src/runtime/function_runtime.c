@@ -306,6 +306,24 @@ static void run(td_function_runtime *base, td_function_call *call) {
   td_function_parts_run(&i->parts, &o);
 }
 
+static const Pb__FunctionDefLibrary *reach(td_function_runtime *base, const Pb__NameAttrList *const *calls,
+                                           size_t count, td_arena *arena) {
+  return td_library_reach(((runtime *)base)->library, calls, count, arena);
+}
+
+/* Functions of other tasks stay out of reach: they are bound to the session's graph. */
+static td_status derive(td_function_runtime *base, const Pb__FunctionDefLibrary *from, td_function_runtime **out) {
+  const runtime *r = (const runtime *)base;
+  td_function_places places = {.devices = r->places.devices, .device_count = r->places.device_count};
+  td_library *none = td_library_create(), *library;
+  td_status s = td_library_merge(none, from, &library);
+  td_library_release(none);
+  if (s) return s;
+  *out = td_function_runtime_create(library, td_str_of(r->session), &places);
+  td_library_release(library);
+  return TD_STATUS_OK;
+}
+
 static void retain(td_function_runtime *base) {
   atomic_fetch_add_explicit(&((runtime *)base)->refs, 1, memory_order_relaxed);
 }
@@ -320,6 +338,8 @@ td_function_runtime *td_function_runtime_create(td_library *library, td_str sess
   static const td_function_runtime_ops ops = {.instantiate = instantiate,
                                               .instantiate_on = instantiate_on,
                                               .run = run,
+                                              .reach = reach,
+                                              .derive = derive,
                                               .retain = retain,
                                               .release = td_function_runtime_destroy};
   runtime *r = td_new(runtime);

@@ -2,10 +2,69 @@
 
 #include "base/mem.h"
 #include "ops/data/captured.h"
+#include "proto/message.h"
+#include "proto/wire.h"
+
+/* ---- where datasets come from ---- */
+
+static void node_release(td_data_node *n) {
+  /* acq_rel: the last owner sees every use before it frees */
+  if (!n || atomic_fetch_sub_explicit(&n->refs, 1, memory_order_acq_rel) != 1) return;
+  td_strbuf_deinit(&n->attrs);
+  td_free(n);
+}
+
+static td_status node_create(const td_node_def *def, td_data_node **out) {
+  td_data_node *n = td_new(td_data_node);
+  atomic_init(&n->refs, 1);
+  td_status s = TD_STATUS_OK;
+  for (size_t i = 0; i < def->attr_count && !s; i++) {
+    td_strbuf entry = {0};
+    td_wire_put_bytes(&entry, 1, def->attrs[i].name);
+    s = td_message_encode_field(&def->attrs[i].value->base, 2, &entry);
+    td_wire_put_bytes(&n->attrs, 5, td_strbuf_view(&entry));
+    td_strbuf_deinit(&entry);
+  }
+  if (s)
+    node_release(n);
+  else
+    *out = n;
+  return s;
+}
+
+static void origin_free(td_data_origin *o) {
+  if (!o) return;
+  for (int i = 0; i < o->input_count; i++) td_tensor_release(o->inputs[i]);
+  td_free(o->inputs);
+  td_free(o->op);
+  node_release(o->node);
+  if (o->runtime) o->runtime->ops->release(o->runtime);
+  td_free(o);
+}
+
+static void remember_origin(td_kernel_ctx *ctx, td_dataset *d) {
+  int n = ctx->kernel->input_count;
+  if (d->origin) return; /* the kernel hands one of its inputs on */
+  td_data_origin *o = td_new(td_data_origin);
+  o->op = td_strndup(ctx->kernel->op.data, ctx->kernel->op.size);
+  o->inputs = td_new_array(td_tensor *, (size_t)n + 1);
+  for (; o->input_count < n; o->input_count++) o->inputs[o->input_count] = td_tensor_retain(td_in(ctx, o->input_count));
+  if (ctx->kernel->def->destroy == td_dataset_kernel_destroy) { /* its state begins with a td_dataset_kernel */
+    const td_dataset_kernel *k = ctx->state;
+    o->node = k->node;
+    if (o->node) atomic_fetch_add_explicit(&o->node->refs, 1, memory_order_relaxed);
+    if (k->function_count) {
+      o->runtime = k->functions[0].runtime;
+      o->runtime->ops->retain(o->runtime);
+    }
+  }
+  d->origin = o;
+}
 
 /* ---- kernels ---- */
 
 td_status td_dataset_kernel_init(td_kernel_builder *b, td_dataset_kernel *k, const char *types) {
+  TD_TRY(node_create(b->node, &k->node));
   return types ? td_data_spec_attr(b->node, types, &k->spec) : TD_STATUS_OK;
 }
 
@@ -17,6 +76,7 @@ void td_dataset_kernel_destroy(void *state) {
   td_dataset_kernel *k = state;
   for (int i = 0; i < k->function_count; i++) td_data_function_deinit(&k->functions[i]);
   td_free(k->functions);
+  node_release(k->node);
   td_data_spec_deinit(&k->spec);
 }
 
@@ -27,6 +87,7 @@ static void destroy(td_variant *v) {
   if (d->ops->destroy) d->ops->destroy(d);
   for (int i = 0; i < d->input_count; i++) td_dataset_release(d->inputs[i]);
   td_free(d->inputs);
+  origin_free(d->origin);
   td_data_spec_deinit(&d->spec);
   td_free(d);
 }
@@ -76,6 +137,7 @@ td_status td_out_dataset(td_kernel_ctx *ctx, td_status s, td_dataset *d) {
     td_dataset_release(d);
     return s;
   }
+  remember_origin(ctx, d);
   TD_TRY(td_dataset_tensor(d, &t));
   td_out_set(ctx, 0, t);
   return TD_STATUS_OK;

@@ -44,12 +44,28 @@ typedef struct td_dataset_ops {
   int64_t (*cardinality)(const td_dataset *d); /* or a TD_CARDINALITY_; NULL: unknown */
 } td_dataset_ops;
 
+/* The node of a kernel that makes datasets: its attributes, as entries of a NodeDef. Reference-counted. */
+typedef struct td_data_node {
+  _Atomic int refs;
+  td_strbuf attrs;
+} td_data_node;
+
+/* How a dataset was made, for graphs of datasets (dataset_graph.h). */
+typedef struct td_data_origin {
+  char *op;
+  td_data_node *node;                  /* retained; NULL: the defaults */
+  struct td_function_runtime *runtime; /* of its functions, retained; NULL: it has none */
+  td_tensor **inputs;                  /* retained */
+  int input_count;
+} td_data_origin;
+
 struct td_dataset {
   td_variant variant; /* first */
   const td_dataset_ops *ops;
   td_data_spec spec;
   td_dataset **inputs; /* retained */
   int input_count, depth;
+  td_data_origin *origin; /* own; NULL: no op made it. Set before anybody else sees the dataset */
 };
 
 /* ---- making datasets ---- */
@@ -59,6 +75,7 @@ typedef struct td_dataset_kernel {
   td_data_spec spec;
   struct td_data_function *functions; /* those the op names */
   int function_count;
+  td_data_node *node;
 } td_dataset_kernel;
 
 /* Reads `types` (NULL: the op has no attributes of elements) and "output_shapes". For create(); the state begins with a
