@@ -56,7 +56,7 @@ static td_status make(caller *c, Pb__CallableOptions *options, int64_t *out_hand
   Pb__MakeCallableResponse *reply;
   request.session_handle = c->session;
   request.options = options;
-  TD_TRY(td_test_call(cluster.channels[0], "/tensorflow.MasterService/MakeCallable", &request.base, 9000,
+  TD_TRY(td_test_call(cluster.channels[0], "/tensorflow.MasterService/MakeCallable", &request.base, TD_TEST_PATIENCE_MS,
                       &pb__make_callable_response__descriptor, &c->arena, (ProtobufCMessage **)&reply));
   *out_handle = reply->handle;
   return TD_STATUS_OK;
@@ -74,7 +74,7 @@ static td_status run(caller *c, int64_t handle, const float *feed, float *out) {
   proto.float_val = (float *)feed;
   request.feed = &one;
   request.n_feed = feed != NULL;
-  TD_TRY(td_test_call(cluster.channels[0], "/tensorflow.MasterService/RunCallable", &request.base, 9000,
+  TD_TRY(td_test_call(cluster.channels[0], "/tensorflow.MasterService/RunCallable", &request.base, TD_TEST_PATIENCE_MS,
                       &pb__run_callable_response__descriptor, &c->arena, (ProtobufCMessage **)&reply));
   assert_int_equal(reply->n_fetch, 1);
   memcpy(out, reply->fetch[0]->tensor_content.data, sizeof *out);
@@ -85,8 +85,8 @@ static void release(caller *c, int64_t handle) {
   Pb__ReleaseCallableRequest request = PB__RELEASE_CALLABLE_REQUEST__INIT;
   request.session_handle = c->session;
   request.handle = handle;
-  must(td_test_call(cluster.channels[0], "/tensorflow.MasterService/ReleaseCallable", &request.base, 9000, NULL, NULL,
-                    NULL));
+  must(td_test_call(cluster.channels[0], "/tensorflow.MasterService/ReleaseCallable", &request.base,
+                    TD_TEST_PATIENCE_MS, NULL, NULL, NULL));
 }
 
 static void test_made_run_and_released(void **state) {

@@ -124,7 +124,7 @@ static char *session(td_arena *a) {
 
 /* No step and no stream stays, and the session is as good as before. */
 static void assert_clean(const char *s) {
-  must(run(s, "root", false, 20000));
+  must(run(s, "root", false, TD_TEST_PATIENCE_MS));
   must(td_test_close_session(&cluster, 1, s));
   for (int i = 0; i < 2; i++)
     while (td_test_step_count(&cluster, i)) usleep(1000);
@@ -137,13 +137,13 @@ static void test_watched_and_unwatched(void **state) {
   td_arena a = {0};
   char *s = session(&a);
   listen_now();
-  must(run(s, "root", false, 20000));
+  must(run(s, "root", false, TD_TEST_PATIENCE_MS));
   assert_heard(0, 0, 0, 0);
-  must(run(s, "root", true, 20000));
+  must(run(s, "root", true, TD_TEST_PATIENCE_MS));
   assert_heard(1, 2, 1, 1);
-  must(run(s, "root", true, 20000)); /* of the same plan: its graphs are known */
+  must(run(s, "root", true, TD_TEST_PATIENCE_MS)); /* of the same plan: its graphs are known */
   assert_heard(2, 2, 2, 2);
-  must(run(s, "root", false, 20000));
+  must(run(s, "root", false, TD_TEST_PATIENCE_MS));
   assert_heard(2, 2, 2, 2);
   assert_clean(s);
   td_arena_deinit(&a);
@@ -154,7 +154,7 @@ static void test_error(void **state) {
   td_arena a = {0};
   char *s = session(&a);
   listen_now();
-  must_fail(run(s, "bad", true, 20000), TD_INVALID_ARGUMENT, "{{node bad}}");
+  must_fail(run(s, "bad", true, TD_TEST_PATIENCE_MS), TD_INVALID_ARGUMENT, "{{node bad}}");
   for (bool came = false; !came; usleep(1000)) {
     pthread_mutex_lock(&ears.lock);
     came = ears.doubled == 1;
@@ -210,7 +210,7 @@ typedef struct runner {
 
 static void *run_watched(void *arg) {
   runner *r = arg;
-  r->status = run(r->session, "root", true, 60000);
+  r->status = run(r->session, "root", true, TD_TEST_PATIENCE_MS);
   return NULL;
 }
 
@@ -250,13 +250,14 @@ static void test_callable(void **state) {
   options.n_fetch = 1;
   make.session_handle = s;
   make.options = &options;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/MakeCallable", &make.base, 20000,
+  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/MakeCallable", &make.base, TD_TEST_PATIENCE_MS,
                     &pb__make_callable_response__descriptor, &a, (ProtobufCMessage **)&made));
   assert_heard(0, 2, 0, 0);
   Pb__RunCallableRequest call = PB__RUN_CALLABLE_REQUEST__INIT;
   call.session_handle = s;
   call.handle = made->handle;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/RunCallable", &call.base, 20000, NULL, NULL, NULL));
+  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/RunCallable", &call.base, TD_TEST_PATIENCE_MS, NULL,
+                    NULL, NULL));
   assert_heard(0, 2, 1, 1);
   assert_clean(s);
   td_arena_deinit(&a);

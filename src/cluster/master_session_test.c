@@ -48,7 +48,7 @@ static void test_timeouts(void **state) {
   td_tensor *t;
   must(td_test_create_session(&cluster, 1, graph, NULL, &a, &s));
   must_fail(run(s, "never:0", 30, 0, &t), TD_DEADLINE_EXCEEDED, "Timed out waiting for notification");
-  must(run(s, "one:0", 60000, 0, &t));
+  must(run(s, "one:0", TD_TEST_PATIENCE_MS, 0, &t));
   td_tensor_release(t);
   must(td_test_close_session(&cluster, 1, s));
   Pb__ConfigProto config = PB__CONFIG_PROTO__INIT;
@@ -100,12 +100,13 @@ static void test_extended_while_a_step_runs(void **state) {
   Pb__ExtendSessionRequest request = PB__EXTEND_SESSION_REQUEST__INIT;
   request.session_handle = w.session;
   request.graph_def = td_test_graph(&a, "two Neg /job:ps/task:0 one T: float");
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/ExtendSession", &request.base, 20000, NULL, NULL,
-                    NULL));
+  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/ExtendSession", &request.base, TD_TEST_PATIENCE_MS,
+                    NULL, NULL, NULL));
   must(run(w.session, "two:0", 0, 0, &t));
   td_assert_tensor(t, TD_FLOAT, "[]", "-1", 0);
   td_tensor_release(t);
-  must(td_test_run(&cluster, 1, w.session, "-", "enqueue", NULL, NULL, 20000, NULL)); /* lets the first step end */
+  must(td_test_run(&cluster, 1, w.session, "-", "enqueue", NULL, NULL, TD_TEST_PATIENCE_MS,
+                   NULL)); /* lets the first step end */
   pthread_join(w.thread, NULL);
   must(w.status);
   td_assert_tensor(w.out, TD_FLOAT, "[]", "1", 0);

@@ -29,7 +29,7 @@ static int stop(void **state) {
 }
 
 static td_status run(const char *handle, const char *target) {
-  return td_test_run(&cluster, 0, handle, "-", target, NULL, NULL, 60000, NULL);
+  return td_test_run(&cluster, 0, handle, "-", target, NULL, NULL, TD_TEST_PATIENCE_MS, NULL);
 }
 
 static void test_unknown_sessions(void **state) {

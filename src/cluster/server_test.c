@@ -89,7 +89,7 @@ static int stop(void **state) {
 static void expect(const char *handle, int task, const char *fetch, td_dtype type, const char *shape,
                    const char *values) {
   td_tensor *t;
-  must(td_test_run(&cluster, task, handle, fetch, "-", NULL, NULL, 20000, &t));
+  must(td_test_run(&cluster, task, handle, fetch, "-", NULL, NULL, TD_TEST_PATIENCE_MS, &t));
   td_assert_tensor(t, type, shape, values, 1e-6);
   td_tensor_release(t);
 }
@@ -98,20 +98,20 @@ static void test_variable_over_tasks(void **state) {
   td_arena a = {0};
   char *s;
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &s));
-  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_FAILED_PRECONDITION,
-            "Attempting to use uninitialized value");
-  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, 20000, NULL));
+  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_FAILED_PRECONDITION, "Attempting to use uninitialized value");
+  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
   expect(s, 1, "y:0", TD_FLOAT, "[2]", "2 4");
   expect(s, 1, "up:0", TD_FLOAT, "[2]", "2 3");
   expect(s, 1, "y", TD_FLOAT, "[2]", "4 6");
   td_tensor *x = td_test_tensor(TD_FLOAT, "[2]", "10 20"), *z;
-  must(td_test_run(&cluster, 1, s, "z:0", "-", "x:0", x, 20000, &z));
+  must(td_test_run(&cluster, 1, s, "z:0", "-", "x:0", x, TD_TEST_PATIENCE_MS, &z));
   td_assert_tensor(z, TD_FLOAT, "[2]", "14 26", 1e-6);
   td_tensor_release(x);
   td_tensor_release(z);
   must(td_test_close_session(&cluster, 1, s));
   must_fail(td_test_close_session(&cluster, 1, s), TD_ABORTED, "is not found");
-  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_ABORTED,
+  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}), TD_ABORTED,
             "is not found");
   td_arena_deinit(&a);
 }
@@ -120,17 +120,18 @@ static void test_errors_name_task_and_node(void **state) {
   td_arena a = {0};
   char *s;
   must(td_test_create_session(&cluster, 2, variable_graph, NULL, &a, &s));
-  must(td_test_run(&cluster, 2, s, "-", "init", NULL, NULL, 20000, NULL));
-  td_status e = td_test_run(&cluster, 2, s, "after:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0});
+  must(td_test_run(&cluster, 2, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
+  td_status e = td_test_run(&cluster, 2, s, "after:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0});
   assert_non_null(strstr(td_status_message(e), "From /job:ps/replica:0/task:0:\n"));
   assert_null(strstr(td_status_message(e), "_Derived_"));
   must_fail(e, TD_INVALID_ARGUMENT, "[[{{node bad}}]]");
-  must_fail(td_test_run(&cluster, 2, s, "z:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_INVALID_ARGUMENT,
-            "You must feed a value for placeholder tensor 'x'");
-  must_fail(td_test_run(&cluster, 2, s, "nope:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_NOT_FOUND, "nope");
-  must_fail(td_test_run(&cluster, 2, s, "y:3", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_INVALID_ARGUMENT,
-            "output index too large");
-  must_fail(td_test_run(&cluster, 2, s, "-", "-", NULL, NULL, 20000, NULL), TD_INVALID_ARGUMENT,
+  must_fail(td_test_run(&cluster, 2, s, "z:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_INVALID_ARGUMENT, "You must feed a value for placeholder tensor 'x'");
+  must_fail(td_test_run(&cluster, 2, s, "nope:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_NOT_FOUND, "nope");
+  must_fail(td_test_run(&cluster, 2, s, "y:3", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_INVALID_ARGUMENT, "output index too large");
+  must_fail(td_test_run(&cluster, 2, s, "-", "-", NULL, NULL, TD_TEST_PATIENCE_MS, NULL), TD_INVALID_ARGUMENT,
             "Must specify at least one target to fetch or execute.");
   must(td_test_close_session(&cluster, 2, s));
   td_arena_deinit(&a);
@@ -142,7 +143,7 @@ static void test_loop_over_tasks(void **state) {
   td_tensor *n = td_test_tensor(TD_INT32, "[]", "25"), *i;
   must(td_test_create_session(&cluster, 0, loop_graph, NULL, &a, &s));
   for (int k = 0; k < 3; k++) {
-    must(td_test_run(&cluster, 0, s, "exit:0", "-", "n:0", n, 20000, &i));
+    must(td_test_run(&cluster, 0, s, "exit:0", "-", "n:0", n, TD_TEST_PATIENCE_MS, &i));
     td_assert_tensor(i, TD_INT32, "[]", "25", 0);
     td_tensor_release(i);
   }
@@ -170,7 +171,7 @@ typedef struct runner {
 static void *run_endless(void *arg) {
   runner *r = arg;
   td_tensor *n = td_test_tensor(TD_INT32, "[]", "2000000000"), *i;
-  r->status = td_test_run(&cluster, 1, r->handle, "exit:0", "-", "n:0", n, 30000, &i);
+  r->status = td_test_run(&cluster, 1, r->handle, "exit:0", "-", "n:0", n, TD_TEST_PATIENCE_MS, &i);
   td_tensor_release(n);
   return NULL;
 }
@@ -198,20 +199,20 @@ static void test_extend(void **state) {
   request.session_handle = s;
   const char *path = "/tensorflow.MasterService/ExtendSession";
   request.graph_def = td_test_graph(&a, "d Square /job:nowhere c T: float");
-  must_fail(td_test_call(cluster.channels[1], path, &request.base, 9000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-            "nowhere");
+  must_fail(td_test_call(cluster.channels[1], path, &request.base, TD_TEST_PATIENCE_MS, NULL, NULL, NULL),
+            TD_INVALID_ARGUMENT, "nowhere");
   request.graph_def = td_test_graph(&a, "d Square " W1 " c T: float"); /* the failed one left nothing behind */
-  must(td_test_call(cluster.channels[1], path, &request.base, 9000, &pb__extend_session_response__descriptor, &a,
-                    (ProtobufCMessage **)&reply));
+  must(td_test_call(cluster.channels[1], path, &request.base, TD_TEST_PATIENCE_MS,
+                    &pb__extend_session_response__descriptor, &a, (ProtobufCMessage **)&reply));
   assert_int_equal(reply->new_graph_version, 1);
   expect(s, 1, "d:0", TD_FLOAT, "[]", "9");
   request.graph_def = td_test_graph(&a, "e Square " W1 " c T: float");
-  must_fail(td_test_call(cluster.channels[1], path, &request.base, 9000, NULL, NULL, NULL), TD_ABORTED,
+  must_fail(td_test_call(cluster.channels[1], path, &request.base, TD_TEST_PATIENCE_MS, NULL, NULL, NULL), TD_ABORTED,
             "Current version is 1 but caller expected 0.");
   request.current_graph_version = 1;
   request.graph_def = td_test_graph(&a, "d Square " W1 " c T: float");
-  must_fail(td_test_call(cluster.channels[1], path, &request.base, 9000, NULL, NULL, NULL), TD_INVALID_ARGUMENT,
-            "which was created by a previous call to Create or Extend in this session.");
+  must_fail(td_test_call(cluster.channels[1], path, &request.base, TD_TEST_PATIENCE_MS, NULL, NULL, NULL),
+            TD_INVALID_ARGUMENT, "which was created by a previous call to Create or Extend in this session.");
   must(td_test_close_session(&cluster, 1, s));
   td_arena_deinit(&a);
 }
@@ -220,14 +221,15 @@ static void test_reset_clears_containers_and_sessions(void **state) {
   td_arena a = {0};
   char *s, *again;
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &s));
-  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, 20000, NULL));
+  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
   Pb__ResetRequest reset = PB__RESET_REQUEST__INIT;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/Reset", &reset.base, 9000, NULL, NULL, NULL));
-  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_ABORTED,
+  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/Reset", &reset.base, TD_TEST_PATIENCE_MS, NULL,
+                    NULL, NULL));
+  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}), TD_ABORTED,
             "is not found");
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &again));
-  must_fail(td_test_run(&cluster, 1, again, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_FAILED_PRECONDITION,
-            "uninitialized");
+  must_fail(td_test_run(&cluster, 1, again, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_FAILED_PRECONDITION, "uninitialized");
   must(td_test_close_session(&cluster, 1, again));
   td_arena_deinit(&a);
 }
@@ -239,8 +241,8 @@ static void test_isolated_state(void **state) {
   config.isolate_session_state = true;
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &shared));
   must(td_test_create_session(&cluster, 1, variable_graph, &config, &a, &isolated));
-  must(td_test_run(&cluster, 1, shared, "-", "init", NULL, NULL, 20000, NULL));
-  must_fail(td_test_run(&cluster, 1, isolated, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}),
+  must(td_test_run(&cluster, 1, shared, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
+  must_fail(td_test_run(&cluster, 1, isolated, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
             TD_FAILED_PRECONDITION, "uninitialized");
   must(td_test_close_session(&cluster, 1, isolated));
   must(td_test_close_session(&cluster, 1, shared));
@@ -259,7 +261,8 @@ static td_status recv_tensor(int task, int64_t step, const char *key, uint64_t t
 static void cleanup(int task, int64_t step) {
   Pb__CleanupGraphRequest r = PB__CLEANUP_GRAPH_REQUEST__INIT;
   r.step_id = step;
-  must(td_test_call(cluster.channels[task], "/tensorflow.WorkerService/CleanupGraph", &r.base, 9000, NULL, NULL, NULL));
+  must(td_test_call(cluster.channels[task], "/tensorflow.WorkerService/CleanupGraph", &r.base, TD_TEST_PATIENCE_MS,
+                    NULL, NULL, NULL));
 }
 
 static void *cleanup_later(void *arg) {
@@ -272,7 +275,7 @@ static void test_recv_tensor_early_late_and_wrong(void **state) {
   td_arena a = {0};
   Pb__GetStatusRequest request = PB__GET_STATUS_REQUEST__INIT;
   Pb__GetStatusResponse *status;
-  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/GetStatus", &request.base, 9000,
+  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/GetStatus", &request.base, TD_TEST_PATIENCE_MS,
                     &pb__get_status_response__descriptor, &a, (ProtobufCMessage **)&status));
   assert_int_equal(status->n_device_attributes, 1);
   unsigned long long incarnation = status->device_attributes[0]->incarnation;
@@ -281,19 +284,20 @@ static void test_recv_tensor_early_late_and_wrong(void **state) {
                                status->device_attributes[0]->name, incarnation);
   char *old = td_arena_printf(&a, "%s;%016llx;/job:worker/replica:0/task:0/device:CPU:0;e;0:0",
                               status->device_attributes[0]->name, incarnation ^ 1);
-  must_fail(recv_tensor(0, 1, old, 9000), TD_ABORTED, "was probably restarted");
-  must_fail(recv_tensor(0, 1, "nonsense", 9000), TD_INVALID_ARGUMENT, "Invalid  rendezvous key: nonsense");
-  must_fail(recv_tensor(0, 1, "/job:other/replica:0/task:0/device:CPU:0;1;/job:a;e;0:0", 9000), TD_INVALID_ARGUMENT,
-            "Invalid rendezvous key (src)");
-  must_fail(recv_tensor(0, 1, "/job:ps/replica:0/task:0/device:CPU:7;1;/job:a;e;0:0", 9000), TD_INVALID_ARGUMENT,
-            "unknown device");
+  must_fail(recv_tensor(0, 1, old, TD_TEST_PATIENCE_MS), TD_ABORTED, "was probably restarted");
+  must_fail(recv_tensor(0, 1, "nonsense", TD_TEST_PATIENCE_MS), TD_INVALID_ARGUMENT,
+            "Invalid  rendezvous key: nonsense");
+  must_fail(recv_tensor(0, 1, "/job:other/replica:0/task:0/device:CPU:0;1;/job:a;e;0:0", TD_TEST_PATIENCE_MS),
+            TD_INVALID_ARGUMENT, "Invalid rendezvous key (src)");
+  must_fail(recv_tensor(0, 1, "/job:ps/replica:0/task:0/device:CPU:7;1;/job:a;e;0:0", TD_TEST_PATIENCE_MS),
+            TD_INVALID_ARGUMENT, "unknown device");
   /* nobody will ever send it */
   must_fail(recv_tensor(0, 777, good, 200), TD_DEADLINE_EXCEEDED, "");
   pthread_t thread;
   pthread_create(&thread, NULL, cleanup_later, NULL);
-  must_fail(recv_tensor(0, 4242, good, 20000), TD_ABORTED, "Cleanup 4242");
+  must_fail(recv_tensor(0, 4242, good, TD_TEST_PATIENCE_MS), TD_ABORTED, "Cleanup 4242");
   pthread_join(thread, NULL);
-  must_fail(recv_tensor(0, 4242, good, 20000), TD_ABORTED, "Cleanup 4242"); /* late */
+  must_fail(recv_tensor(0, 4242, good, TD_TEST_PATIENCE_MS), TD_ABORTED, "Cleanup 4242"); /* late */
   cleanup(0, 777);
   td_arena_deinit(&a);
 }
@@ -305,35 +309,39 @@ static void test_malformed_requests(void **state) {
       "/tensorflow.WorkerService/RunGraph",      "/tensorflow.WorkerService/RecvTensor"};
   static const char bytes[] = "\x0a\xff\xff\xff\xff\x0fgarbage";
   for (size_t i = 0; i < TD_COUNT(paths); i++) {
-    td_status s = td_test_call_bytes(cluster.channels[1], paths[i], td_str_n(bytes, sizeof bytes - 1), 9000);
+    td_status s =
+        td_test_call_bytes(cluster.channels[1], paths[i], td_str_n(bytes, sizeof bytes - 1), TD_TEST_PATIENCE_MS);
     must_fail(s, TD_INVALID_ARGUMENT, "");
   }
-  must_fail(td_test_call_bytes(cluster.channels[1], "/tensorflow.WorkerService/RecvBuf", TD_STR(""), 9000),
-            TD_UNIMPLEMENTED, "RecvBuf");
-  must_fail(td_test_call_bytes(cluster.channels[1], "/tensorflow.EagerService/Enqueue", TD_STR(""), 9000),
-            TD_UNIMPLEMENTED, "");
+  must_fail(
+      td_test_call_bytes(cluster.channels[1], "/tensorflow.WorkerService/RecvBuf", TD_STR(""), TD_TEST_PATIENCE_MS),
+      TD_UNIMPLEMENTED, "RecvBuf");
+  must_fail(
+      td_test_call_bytes(cluster.channels[1], "/tensorflow.EagerService/Enqueue", TD_STR(""), TD_TEST_PATIENCE_MS),
+      TD_UNIMPLEMENTED, "");
 }
 
 static void test_restarted_task_aborts_then_works(void **state) {
   td_arena a = {0};
   char *s;
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &s));
-  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, 20000, NULL));
+  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
   td_test_cluster_stop_task(&cluster, 0);
-  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0}), TD_UNAVAILABLE, "");
+  must_fail(td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0}),
+            TD_UNAVAILABLE, "");
   td_test_cluster_restart(&cluster, 0);
   /* The first calls may still see the connection that broke. */
   td_status status;
   for (int i = 0;; i++) {
-    status = td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, 20000, (td_tensor *[1]){0});
-    if (td_status_code(status) != TD_UNAVAILABLE || i == 100) break;
+    status = td_test_run(&cluster, 1, s, "y:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, (td_tensor *[1]){0});
+    if (td_status_code(status) != TD_UNAVAILABLE || i == 2000) break;
     td_status_free(status);
     usleep(50000);
   }
   must_fail(status, TD_ABORTED, "");
   must(td_test_close_session(&cluster, 1, s));
   must(td_test_create_session(&cluster, 1, variable_graph, NULL, &a, &s));
-  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, 20000, NULL));
+  must(td_test_run(&cluster, 1, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
   expect(s, 1, "y:0", TD_FLOAT, "[2]", "2 4");
   must(td_test_close_session(&cluster, 1, s));
   td_arena_deinit(&a);
@@ -348,13 +356,13 @@ static void *stress(void *arg) {
     char *s, *loop;
     must(td_test_create_session(&cluster, task, variable_graph, NULL, &a, &s));
     must(td_test_create_session(&cluster, task, loop_graph, NULL, &a, &loop));
-    must(td_test_run(&cluster, task, s, "-", "init", NULL, NULL, 60000, NULL));
+    must(td_test_run(&cluster, task, s, "-", "init", NULL, NULL, TD_TEST_PATIENCE_MS, NULL));
     for (int i = 0; i < 25; i++) {
       random = random * 6364136223846793005ull + 1442695040888963407ull;
       td_tensor *out[2] = {0};
       td_status status;
       if (random >> 61) {
-        status = td_test_run(&cluster, task, s, "y:0 up:0", "-", NULL, NULL, 60000, out);
+        status = td_test_run(&cluster, task, s, "y:0 up:0", "-", NULL, NULL, TD_TEST_PATIENCE_MS, out);
         must(status);
       } else {
         td_tensor *n = td_test_tensor(TD_INT32, "[]", "1000000");

@@ -76,7 +76,7 @@ static void *trace_main(void *arg) {
   must(td_test_create_session(&mine, 1, graph, NULL, &a, &s));
   for (int i = 0; i < 20; i++) {
     Pb__RunStepResponse *reply;
-    must(run_traced(ch, s, "back:0", 30000, &a, &reply));
+    must(run_traced(ch, s, "back:0", TD_TEST_PATIENCE_MS, &a, &reply));
     assert_int_equal(count(reply, "/job:worker", "there"), 1);
     assert_int_equal(count(reply, "/job:ps", "there"), 0);
     assert_int_equal(count(reply, "/job:ps", "back"), 1);
@@ -104,13 +104,13 @@ static void *hang_main(void *arg) {
   hung *h = arg;
   td_arena a = {0};
   Pb__RunStepResponse *reply;
-  h->status = run_traced(cluster.channels[1], h->session, "after:0", 60000, &a, &reply);
+  h->status = run_traced(cluster.channels[1], h->session, "after:0", TD_TEST_PATIENCE_MS, &a, &reply);
   td_arena_deinit(&a);
   return NULL;
 }
 
 static void wait_for(int task, const char *text) {
-  uint64_t end_ns = td_now_ns() + 30000000000u;
+  uint64_t end_ns = td_now_ns() + TD_TEST_PATIENCE_MS * 1000000ull;
   for (;;) {
     td_strbuf status = {0};
     td_test_status(&cluster, task, &status);
@@ -145,7 +145,7 @@ static void test_logging_calls(void **state) {
   static const int sizes[] = {2, 4, 2, 2, 2, 0, 2};
   for (size_t i = 0; i < TD_COUNT(bytes); i++) {
     td_status s = td_test_call_bytes(cluster.channels[0], "/tensorflow.WorkerService/Logging",
-                                     td_str_n(bytes[i], (size_t)sizes[i]), 20000);
+                                     td_str_n(bytes[i], (size_t)sizes[i]), TD_TEST_PATIENCE_MS);
     assert_int_equal(td_status_code(s), i == TD_COUNT(bytes) - 1 ? TD_INVALID_ARGUMENT : TD_OK);
     td_status_free(s);
   }

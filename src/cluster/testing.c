@@ -159,7 +159,7 @@ td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage 
 void td_test_status(td_test_cluster *c, int task, td_strbuf *out) {
   td_payload empty = {0};
   waiting_call w = {.text = out};
-  must(call(c->channels[task], TD_STATUS_METHOD, &empty, 20000, &w));
+  must(call(c->channels[task], TD_STATUS_METHOD, &empty, TD_TEST_PATIENCE_MS, &w));
 }
 
 /* A number of the task's status; `key` as '"steps":'. */
@@ -177,6 +177,10 @@ int td_test_step_count(td_test_cluster *c, int task) { return status_number(c, t
 
 void td_test_await_steps(td_test_cluster *c, int task, int count) {
   while (status_number(c, task, "\"master_steps\":") < count) usleep(1000);
+}
+
+void td_test_await_no_steps(td_test_cluster *c, int task) {
+  while (status_number(c, task, "\"master_steps\":")) usleep(1000);
 }
 
 /* ---- graphs ---- */
@@ -273,7 +277,7 @@ td_status td_test_create_session(td_test_cluster *c, int task, const char *graph
   Pb__CreateSessionResponse *reply;
   request.graph_def = td_test_graph(a, graph);
   request.config = (Pb__ConfigProto *)config;
-  TD_TRY(td_test_call(c->channels[task], "/tensorflow.MasterService/CreateSession", &request.base, 20000,
+  TD_TRY(td_test_call(c->channels[task], "/tensorflow.MasterService/CreateSession", &request.base, TD_TEST_PATIENCE_MS,
                       &pb__create_session_response__descriptor, a, (ProtobufCMessage **)&reply));
   *handle = reply->session_handle;
   return TD_STATUS_OK;
@@ -352,8 +356,8 @@ td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *ste
 td_status td_test_close_session(td_test_cluster *c, int task, const char *handle) {
   Pb__CloseSessionRequest request = PB__CLOSE_SESSION_REQUEST__INIT;
   request.session_handle = (char *)handle;
-  return td_test_call(c->channels[task], "/tensorflow.MasterService/CloseSession", &request.base, 30000, NULL, NULL,
-                      NULL);
+  return td_test_call(c->channels[task], "/tensorflow.MasterService/CloseSession", &request.base, TD_TEST_PATIENCE_MS,
+                      NULL, NULL, NULL);
 }
 
 /* ---- a worker's parts ---- */

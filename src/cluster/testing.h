@@ -11,7 +11,10 @@
 #include "tensor/tensor.h"
 
 /* ---- a cluster ---- */
-enum { TD_TEST_TASKS = 8 };
+enum {
+  TD_TEST_TASKS = 8,
+  TD_TEST_PATIENCE_MS = 200000 /* for what must come; how long that takes is the machine's affair */
+};
 typedef struct td_test_cluster {
   int count, loops, devices; /* per task */
   int session_gc_ms;         /* of tasks that are started from now on; 0: off */
@@ -59,8 +62,10 @@ typedef struct td_test_step {
   uint64_t timeout_ms;
 } td_test_step;
 td_status td_test_run_step(td_test_cluster *c, int task, const td_test_step *step, td_tensor **out);
-/* Waits until at least so many steps run with `task` as their master. */
+/* Waits until at least so many steps run with `task` as their master. One that has been answered may still be among
+ * them: td_test_await_no_steps() before those that are meant. */
 void td_test_await_steps(td_test_cluster *c, int task, int count);
+void td_test_await_no_steps(td_test_cluster *c, int task);
 td_status td_test_close_session(td_test_cluster *c, int task, const char *handle);
 
 /* ---- a worker's parts ---- */

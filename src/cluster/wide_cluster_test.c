@@ -63,7 +63,7 @@ static void *run_path(void *arg) {
   must(td_test_create_session(&mine, 1, path_graph, NULL, &a, &s));
   for (int i = 0; i < 100; i++) {
     td_tensor *x = td_test_tensor(TD_FLOAT, "[]", "3"), *e;
-    must(td_test_run(&mine, 1, s, "e:0", "-", "x:0", x, 30000, &e));
+    must(td_test_run(&mine, 1, s, "e:0", "-", "x:0", x, TD_TEST_PATIENCE_MS, &e));
     td_assert_tensor(e, TD_FLOAT, "[]", "84", 1e-6);
     td_tensor_release(x);
     td_tensor_release(e);
@@ -116,8 +116,8 @@ static td_status create_propagated(const char *jobs, const char *graph, const ch
   request.graph_def = td_test_graph(a, graph);
   request.config = &config;
   request.target = (char *)target;
-  TD_TRY(td_test_call(cluster.channels[1], "/tensorflow.MasterService/CreateSession", &request.base, 20000,
-                      &pb__create_session_response__descriptor, a, (ProtobufCMessage **)&reply));
+  TD_TRY(td_test_call(cluster.channels[1], "/tensorflow.MasterService/CreateSession", &request.base,
+                      TD_TEST_PATIENCE_MS, &pb__create_session_response__descriptor, a, (ProtobufCMessage **)&reply));
   *handle = reply->session_handle;
   return TD_STATUS_OK;
 }
@@ -134,7 +134,7 @@ static void test_propagated_cluster(void **state) {
   must(create_propagated(jobs, graph, target, &a, &s));
   for (int i = 0; i < 3; i++) {
     td_tensor *x = td_test_tensor(TD_FLOAT, "[2]", "3 4"), *e;
-    must(td_test_run(&cluster, 1, s, "e:0", "-", "x:0", x, 20000, &e));
+    must(td_test_run(&cluster, 1, s, "e:0", "-", "x:0", x, TD_TEST_PATIENCE_MS, &e));
     td_assert_tensor(e, TD_FLOAT, "[2]", "12 20", 1e-6);
     td_tensor_release(x);
     td_tensor_release(e);
@@ -142,7 +142,7 @@ static void test_propagated_cluster(void **state) {
   Pb__ListDevicesRequest list = PB__LIST_DEVICES_REQUEST__INIT;
   Pb__ListDevicesResponse *devices;
   list.session_handle = s;
-  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/ListDevices", &list.base, 9000,
+  must(td_test_call(cluster.channels[1], "/tensorflow.MasterService/ListDevices", &list.base, TD_TEST_PATIENCE_MS,
                     &pb__list_devices_response__descriptor, &a, (ProtobufCMessage **)&devices));
   assert_int_equal(devices->n_local_device, DEVICES);
   assert_int_equal(devices->n_remote_device, DEVICES);
@@ -195,7 +195,7 @@ static void test_many_blocked_receives(void **state) {
   td_arena a = {0};
   Pb__GetStatusRequest request = PB__GET_STATUS_REQUEST__INIT;
   Pb__GetStatusResponse *status;
-  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/GetStatus", &request.base, 9000,
+  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/GetStatus", &request.base, TD_TEST_PATIENCE_MS,
                     &pb__get_status_response__descriptor, &a, (ProtobufCMessage **)&status));
   assert_int_equal(status->n_device_attributes, DEVICES);
   waiter waiters[RECEIVES];
@@ -210,8 +210,8 @@ static void test_many_blocked_receives(void **state) {
   for (int i = 0; i < RECEIVES; i += 2) td_client_call_cancel(waiters[i].call);
   Pb__CleanupGraphRequest cleanup = PB__CLEANUP_GRAPH_REQUEST__INIT;
   cleanup.step_id = 1001;
-  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/CleanupGraph", &cleanup.base, 9000, NULL, NULL,
-                    NULL));
+  must(td_test_call(cluster.channels[0], "/tensorflow.WorkerService/CleanupGraph", &cleanup.base, TD_TEST_PATIENCE_MS,
+                    NULL, NULL, NULL));
   must(td_latch_wait(&latch));
   assert_int_equal(cancelled, RECEIVES / 2);
   assert_int_equal(aborted, RECEIVES / 2);
@@ -233,6 +233,7 @@ static td_status create_within(uint64_t timeout_ms, td_arena *a, char **handle) 
 }
 
 typedef struct creator {
+  uint64_t timeout_ms;
   td_status status;
   td_arena arena;
   char *handle;
@@ -240,7 +241,7 @@ typedef struct creator {
 
 static void *create_patiently(void *arg) {
   creator *c = arg;
-  c->status = create_within(30000, &c->arena, &c->handle);
+  c->status = create_within(c->timeout_ms, &c->arena, &c->handle);
   return NULL;
 }
 
@@ -253,7 +254,7 @@ static void test_create_session_waits_for_a_task(void **state) {
   must_fail(
       td_test_call(cluster.channels[1], "/tensorflow.MasterService/ListDevices", &list.base, 150, NULL, NULL, NULL),
       TD_DEADLINE_EXCEEDED, "");
-  creator c = {0};
+  creator c = {.timeout_ms = TD_TEST_PATIENCE_MS};
   pthread_t thread;
   pthread_create(&thread, NULL, create_patiently, &c);
   usleep(300000);
@@ -266,10 +267,12 @@ static void test_create_session_waits_for_a_task(void **state) {
 }
 
 /* A server ends although a client waits for a session that cannot be made. */
+enum { LATE_MS = 30000 }; /* a call that comes when the server is gone ends by itself */
+
 static void *list_devices(void *arg) {
   Pb__ListDevicesRequest list = PB__LIST_DEVICES_REQUEST__INIT;
   td_status s =
-      td_test_call(cluster.channels[1], "/tensorflow.MasterService/ListDevices", &list.base, 30000, NULL, NULL, NULL);
+      td_test_call(cluster.channels[1], "/tensorflow.MasterService/ListDevices", &list.base, LATE_MS, NULL, NULL, NULL);
   assert_non_null(s);
   td_status_free(s);
   return NULL;
@@ -277,7 +280,7 @@ static void *list_devices(void *arg) {
 
 static void test_a_server_ends_while_a_session_is_created(void **state) {
   td_test_cluster_stop_task(&cluster, 0);
-  creator c = {0};
+  creator c = {.timeout_ms = LATE_MS};
   pthread_t thread, other;
   pthread_create(&thread, NULL, create_patiently, &c);
   pthread_create(&other, NULL, list_devices, NULL);

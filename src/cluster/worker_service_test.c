@@ -42,7 +42,7 @@ static td_status call(const char *method, const ProtobufCMessage *request, td_ar
                       const ProtobufCMessageDescriptor *type, void *reply) {
   char path[64];
   snprintf(path, sizeof path, "/tensorflow.WorkerService/%s", method);
-  return td_test_call(cluster.channels[0], path, request, 20000, type, a, reply);
+  return td_test_call(cluster.channels[0], path, request, TD_TEST_PATIENCE_MS, type, a, reply);
 }
 
 static master connect_master(const char *session) {

@@ -208,6 +208,14 @@ static void garbage_is_refused(void **state) {
 
 static const td_str CALM = {"\0\0\0\x0b", 4}; /* GOAWAY's ENHANCE_YOUR_CALM */
 
+/* A flood of so many frames was ended, unless the machine was so slow that it kept to the budget, which grows with
+ * time.
+ */
+static void assert_ended(bool closed, uint64_t begun_ns, uint64_t frames, uint64_t burst, uint64_t rate) {
+  uint64_t ms = (td_now_ns() - begun_ns) / 1000000;
+  if (!closed) assert_true(ms > PATIENCE_MS && burst + (ms - PATIENCE_MS) * rate / 1000 >= frames);
+}
+
 static void floods_end_the_connection(void **state) {
   static const struct {
     int type, flags;
@@ -224,8 +232,9 @@ static void floods_end_the_connection(void **state) {
     preface(&b);
     headers(&b, 1, "POST", "/t/E", "application/grpc", NULL, END_HEADERS);
     for (int k = 0; k < 50000; k++) frame(&b, KINDS[i].type, KINDS[i].flags, KINDS[i].stream, KINDS[i].payload);
+    uint64_t begun = td_now_ns();
     exchange(&b, TD_STR("never comes"), &closed);
-    assert_true(closed);
+    assert_ended(closed, begun, 50000, 10000, 2000);
   }
   server_lives();
 }
@@ -239,10 +248,11 @@ static void rapid_reset_ends_the_connection(void **state) {
     request(&b, 2 * i + 1, "/t/H");
     frame(&b, RST, 0, 2 * i + 1, TD_STR("\0\0\0\x08"));
   }
+  uint64_t begun = td_now_ns();
   exchange(&b, TD_STR("never comes"), &closed);
-  assert_true(closed);
+  assert_ended(closed, begun, 150000, 65536, 5000);
   server_lives();
-  assert_true(held - before < 150000);
+  assert_true(!closed || held - before < 150000);
   for (int i = 0; i < PATIENCE_MS && cancelled != held; i++) usleep(1000);
   assert_int_equal(cancelled, held);
 }

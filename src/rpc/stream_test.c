@@ -73,7 +73,7 @@ static int teardown(void **state) {
 static void wait_readable(td_stream *s) {
   struct pollfd p = {.fd = s->fd, .events = POLLIN};
   if (s->ops->buffered && s->ops->buffered(s)) return;
-  assert_int_equal(poll(&p, 1, 3000), 1);
+  assert_int_equal(poll(&p, 1, 60000), 1);
 }
 
 /* Everything written comes out, in order, whatever the vectors; both directions; never a block. */

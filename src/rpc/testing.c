@@ -212,28 +212,29 @@ static void *accept_all(void *arg) {
   return NULL;
 }
 
-static int listen_on(int port, int *out_port) {
+static int listen_on(int port) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-  socklen_t size = sizeof a;
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
   a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   check(fd >= 0 && !bind(fd, (struct sockaddr *)&a, sizeof a) && !listen(fd, 16), "listen");
-  check(!getsockname(fd, (struct sockaddr *)&a, &size), "getsockname");
-  if (out_port) *out_port = ntohs(a.sin_port);
   return fd;
 }
 
+/* The socket stays, bound and not listening: a server may listen beside it, and the system gives the port to nobody. */
 int td_stream_server_free_port(void) {
-  int port;
-  close(listen_on(0, &port));
-  return port;
+  struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof a;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), yes = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+  check(fd >= 0 && !bind(fd, (struct sockaddr *)&a, size) && !getsockname(fd, (struct sockaddr *)&a, &size), "bind");
+  return ntohs(a.sin_port);
 }
 
 td_stream_server *td_stream_server_start(const td_stream_server_options *options) {
   td_stream_server *s = td_new(td_stream_server);
   s->options = *options;
-  s->fd = listen_on(atoi(strrchr(options->address, ':') + 1), NULL);
+  s->fd = listen_on(atoi(strrchr(options->address, ':') + 1));
   pthread_mutex_init(&s->lock, NULL);
   check(!pthread_create(&s->thread, NULL, accept_all, s), "pthread_create");
   return s;

@@ -181,12 +181,18 @@ static void *cancel_soon(void *arg) {
   return NULL;
 }
 
-static void expect_cancelled(td_driver *d) {
+static void *cancel_three_blocked(void *arg) {
+  while (atomic_load(&blocked_calls) < 3) usleep(100);
+  td_cancellation_cancel(arg);
+  return NULL;
+}
+
+static void expect_cancelled_by(td_driver *d, void *(*canceller)(void *cancellation)) {
   td_cancellation *c = td_cancellation_create();
   pthread_t thread;
   asked a;
   td_element *e;
-  pthread_create(&thread, NULL, cancel_soon, c);
+  pthread_create(&thread, NULL, canceller, c);
   ask(d, &a, c);
   td_status s = answer(&a, &e);
   assert_int_equal(td_status_code(s), TD_CANCELLED);
@@ -195,6 +201,8 @@ static void expect_cancelled(td_driver *d) {
   pthread_join(thread, NULL);
   td_cancellation_release(c);
 }
+
+static void expect_cancelled(td_driver *d) { expect_cancelled_by(d, cancel_soon); }
 
 static void cancellation(void **state) {
   /* a function that waits; a buffer whose elements never come; a search that never ends */
@@ -263,8 +271,7 @@ static void ends_while_working(void **state) {
   on_pool = false;
   atomic_store(&blocked_calls, 0);
   td_driver *d = drive(parallel_map("blocks", range_of(0, 5, 1), 3), pool);
-  expect_cancelled(d);
-  while (atomic_load(&blocked_calls) < 3) usleep(100);
+  expect_cancelled_by(d, cancel_three_blocked);
   td_driver_release(d);
   expect_all_released();
 }
