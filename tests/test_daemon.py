@@ -9,10 +9,10 @@ import threading
 import time
 
 import pytest
-from cluster_fixture import TENSORD, accepts, free_ports, wait_until
+from cluster_fixture import ENDS, TENSORD, accepts, free_ports, wait_until
 
 
-def run(*args, env=None, timeout=120):
+def run(*args, env=None, timeout=ENDS):
     environment = {k: v for k, v in os.environ.items() if k != "TF_CONFIG"}
     environment.update(env or {})
     return subprocess.run([TENSORD] + list(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -126,16 +126,16 @@ def test_unix_socket(tmp_path):
 def test_signal_ends_it(number):
     with Daemon("--cluster_spec=a|127.0.0.1:0") as d:
         d.process.send_signal(number)
-        assert d.process.wait(120) == 0
+        assert d.process.wait(ENDS) == 0
 
 
 @pytest.mark.parametrize("is_second", [False, True], ids=["one signal", "two signals"])
 def test_signal_during_a_step(tf, make_cluster, is_second):
     """A running step has the grace time; a second signal ends the process at once."""
-    c = make_cluster({"local": 1}, flags=["--grace_ms=%d" % (60000 if is_second else 500)])
+    c = make_cluster({"local": 1}, flags=["--grace_ms=%d" % (1000000 if is_second else 500)])
     loop = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, [tf.constant(0)])
-    # A call of a server that is gone, closing the session among them, ends at the client's own timeout.
-    s = tf.Session(c.target("local"), config=tf.ConfigProto(operation_timeout_in_ms=5000))
+    s = tf.Session(c.target("local"))
+    s.run(tf.constant(1))
     ended = []
 
     def step():
@@ -152,14 +152,16 @@ def test_signal_during_a_step(tf, make_cluster, is_second):
         wait_until(lambda: "stopping" in c["local", 0].output(), what="the first signal is noticed")
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(50) == 128 + signal.SIGTERM  # less than the grace time
-        process.returncode = 0
+        assert process.wait(ENDS) == 128 + signal.SIGTERM  # less than the grace time
     else:
-        assert process.wait(120) == 0
-    thread.join(120)
+        assert process.wait(ENDS) == 0
+    c["local", 0].restart()  # as long as it is gone the client asks again and again
+    thread.join(ENDS)
     assert not thread.is_alive()
     assert isinstance(ended[0], (tf.errors.CancelledError, tf.errors.UnavailableError, tf.errors.AbortedError,
                                  tf.errors.DeadlineExceededError)), ended
+    with pytest.raises(tf.errors.AbortedError):
+        s.run(tf.constant(1))
 
 
 def test_several_cpu_devices(tf, make_cluster, tmp_path):
@@ -183,9 +185,12 @@ def test_idle_process_sleeps(make_cluster):
         with open("/proc/%d/stat" % pid) as f:
             v = f.read().rsplit(")", 1)[1].split()
         return int(v[11]) + int(v[12])
-    before = ticks()
-    time.sleep(2)
-    assert ticks() - before <= 2
+
+    def sleeps():  # on a slow machine it may still be busy with its start
+        before = ticks()
+        time.sleep(2)
+        return ticks() - before <= 2
+    wait_until(sleeps, what="the process sleeps")
     with open("/proc/%d/status" % pid) as f:
         rss = next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
     assert rss <= 8192

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from cluster_fixture import PY37, ROOT
+from cluster_fixture import ENDS, PY37, ROOT
 
 import digits
 
@@ -29,7 +29,7 @@ with tf.Session(target) as s:
 
 
 def losses(python, *args):
-    r = subprocess.run([python] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=200)
+    r = subprocess.run([python] + list(args), stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
     assert r.returncode == 0, r.stderr[-3000:]
     found = [float(x) for x in re.findall(r"loss ([-\d.e+]+)", r.stdout)]
     assert found, r.stdout

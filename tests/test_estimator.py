@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from cluster_fixture import PY37, ROOT, TENSORCTL
+from cluster_fixture import ENDS, PY37, ROOT, TENSORCTL
 
 CLIENTS = {"tf2.15": sys.executable, "tf1.15": PY37}
 TASKS = {"tensorflow masters": ["--external_chief", "--external_worker=1"], "tensord masters": ["--chief", "--worker=1"]}
@@ -24,7 +24,7 @@ def test_job(version, masters, model, inputs):
         pytest.skip("no TensorFlow 1.15.5: TENSORD_PY37 names its Python")
     command = [TENSORCTL, "launch", "--ps=1"] + TASKS[masters] + ["--", CLIENTS[version], ROOT + "/examples/estimator.py",
                                                                   "--model=" + model, "--input=" + inputs, "--steps=300"]
-    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=230)
+    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
     assert r.returncode == 0, r.stdout + r.stderr[-4000:]
     accuracy, = re.findall(r"held-out accuracy: ([\d.]+) at global step", r.stdout)
     assert float(accuracy) >= 0.85

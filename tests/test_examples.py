@@ -7,7 +7,7 @@ import sys
 import xml.etree.ElementTree
 
 import pytest
-from cluster_fixture import PY37, PY312, ROOT, TENSORCTL
+from cluster_fixture import ENDS, PY312, PY37, ROOT, TENSORCTL
 
 CLIENTS = {"tf2.15": sys.executable, "tf1.15": PY37, "newest": PY312}
 
@@ -21,7 +21,7 @@ def python(request):
 
 def launch(python, tasks, example, *args):
     command = [TENSORCTL, "launch"] + tasks + ["--", python, os.path.join(ROOT, "examples", example)] + list(args)
-    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=200)
+    r = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
     assert r.returncode == 0, r.stderr[-4000:]
     return r.stdout
 
@@ -74,7 +74,7 @@ def test_timeline(python, tmp_path):
     ran = {(processes[e["pid"]].split("/replica")[0], e["name"]) for e in events if e["ph"] == "X"}
     assert {("/job:worker", "MatMul"), ("/job:worker", "RecvTensor"), ("/job:ps", "RecvTensor"), ("/job:ps", "AddN")} <= ran, ran
     picture = str(tmp_path / "timeline.svg")
-    subprocess.run([python, os.path.join(ROOT, "scripts", "draw_timeline.py"), trace, picture], check=True, timeout=60)
+    subprocess.run([python, os.path.join(ROOT, "scripts", "draw_timeline.py"), trace, picture], check=True, timeout=ENDS)
     svg = xml.etree.ElementTree.parse(picture).getroot()
     assert len(list(svg)) > 50
 

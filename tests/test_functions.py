@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from cluster_fixture import HERE, PY37, Cluster
+from cluster_fixture import ENDS, HERE, PY37, Cluster
 
 CLIENTS = {"tf": sys.executable, "tf1": PY37}
 
@@ -16,6 +16,6 @@ def test_functions(client, master, others):
         pytest.skip("no TensorFlow 1.15.5: TENSORD_PY37 names its Python")
     with Cluster({"master": 1, "ps": 1, "worker": 1}, {"master": master, "ps": others, "worker": others}) as c:
         r = subprocess.run([CLIENTS[client], os.path.join(HERE, "function_checks.py"), c.target("master")],
-                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=200)
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
         logs = "".join("\n--- %s/%d\n%s" % (t.job, t.index, t.output()[-1500:]) for t in c.tasks.values())
         assert r.returncode == 0 and "all checks pass" in r.stdout, r.stderr[-5000:] + logs

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from cluster_fixture import HERE, PY37, Cluster
+from cluster_fixture import ENDS, HERE, PY37, Cluster
 
 JOBS = {"master": 1, "ps": 1, "worker": 1}
 DEALS = [d for d in itertools.product(["tensord", "other"], repeat=3) if len(set(d)) == 2]
@@ -35,6 +35,6 @@ def check(kinds, version):
         pytest.skip("no TensorFlow 1.15.5: TENSORD_PY37 names its Python")
     with Cluster(JOBS, kinds) as c:
         r = subprocess.run([CLIENTS[version], os.path.join(HERE, "mixed_checks.py"), c.target("master")], stdout=subprocess.PIPE,
-                           stderr=subprocess.PIPE, universal_newlines=True, timeout=200)
+                           stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
         logs = "".join("\n--- %s/%d\n%s" % (t.job, t.index, t.output()[-1500:]) for t in c.tasks.values())
         assert r.returncode == 0 and "all checks pass" in r.stdout, r.stderr[-5000:] + logs

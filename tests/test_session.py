@@ -4,6 +4,7 @@ import time
 
 import numpy as np
 import pytest
+from cluster_fixture import ENDS
 
 
 def forever(tf):
@@ -143,13 +144,14 @@ def test_close_cancels_steps(tf, local):
             s.run(loop)
         except tf.errors.OpError as e:
             ended.append(e)
+    local["local", 0].await_no_steps()
     threads = [threading.Thread(target=step, daemon=True) for _ in range(4)]
     for t in threads:
         t.start()
     local["local", 0].await_steps(4)
     s.close()
     for t in threads:
-        t.join(120)
+        t.join(ENDS)
     assert len(ended) == 4 and all(isinstance(e, (tf.errors.CancelledError, tf.errors.AbortedError)) for e in ended), ended
 
 
@@ -178,7 +180,7 @@ def test_many_clients_at_once(tf, local):
     for t in threads:
         t.start()
     for t in threads:
-        t.join(120)
+        t.join(ENDS)
     assert not errors, errors
 
 
@@ -313,7 +315,7 @@ def test_session_waits_for_tasks(tf, make_cluster):
     time.sleep(1)
     assert not got
     c["ps", 0].start()
-    t.join(120)
+    t.join(ENDS)
     assert got == [4.0]
 
 

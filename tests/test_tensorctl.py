@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from cluster_fixture import TENSORCTL, free_ports, wait_until
+from cluster_fixture import ENDS, TENSORCTL, free_ports, wait_until
 
 
-def ctl(*args, timeout=120, **kwargs):
+def ctl(*args, timeout=ENDS, **kwargs):
     return subprocess.run([TENSORCTL] + list(args), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           universal_newlines=True, timeout=timeout, **kwargs)
 
@@ -30,7 +30,7 @@ def test_status(tf, make_cluster):
     c = make_cluster({"ps": 1, "worker": 2})
     with tf.Session(c.target("worker", 1)) as s:
         s.run(tf.constant(1))
-        found = json.loads(ctl("status", c.target("worker", 1), "--json").stdout)
+        found = json.loads(ctl("status", c.target("worker", 1), "--json", "--timeout=300").stdout)
     assert [t["task"] for t in found["tasks"]][0] == "/job:worker/replica:0/task:1"
     assert len(found["tasks"]) == 3
     for t in found["tasks"]:
@@ -113,14 +113,14 @@ def test_launch_without_a_daemon():
 def test_launch_leaves_nothing_behind(number, tmp_path):
     path = tmp_path / "cluster"
     p = subprocess.Popen([TENSORCTL, "launch", "--quiet", "--ps=1", "--worker=2", "--", "sh", "-c",
-                          "echo $TENSORD_CLUSTER > %s.new; mv %s.new %s; exec sleep 30" % (path, path, path)],
+                          "echo $TENSORD_CLUSTER > %s.new; mv %s.new %s; exec sleep 600" % (path, path, path)],
                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     wait_until(path.exists, what="the command runs")
     spec = path.read_text().strip()
     pids = tensord_pids(spec)
     assert len(pids) == 3
     p.send_signal(number)
-    assert p.wait(120) == -number
+    assert p.wait(ENDS) == -number
     wait_until(lambda: not tensord_pids(spec), what="all tasks have ended")
     if number == signal.SIGKILL:
         os.killpg(p.pid, signal.SIGKILL)
@@ -146,8 +146,9 @@ def test_launch_reports_a_task_that_dies():
     script = ("import os, signal, time\n"
               "import sys; sys.path.insert(0, %r)\n"
               "from test_tensorctl import tensord_pids\n"
-              "os.kill(min(tensord_pids(os.environ['TENSORD_CLUSTER'])), signal.SIGKILL)\n"
-              "while tensord_pids(os.environ['TENSORD_CLUSTER']): time.sleep(0.02)\n"
+              "pid = min(tensord_pids(os.environ['TENSORD_CLUSTER']))\n"
+              "os.kill(pid, signal.SIGKILL)\n"
+              "while os.path.exists('/proc/%%d' %% pid): time.sleep(0.02)  # tensorctl has heard of it\n"
               "sys.exit(5)\n" % os.path.dirname(os.path.abspath(__file__)))
     r = ctl("launch", "--ps=1", "--", sys.executable, "-c", script)
     assert r.returncode == 5 and "ps/0 was ended by signal 9" in r.stderr, r.stderr

@@ -4,14 +4,17 @@ import signal
 import subprocess
 import threading
 
-from cluster_fixture import TENSORCTL, Cluster, wait_until
+from cluster_fixture import ENDS, TENSORCTL, Cluster, wait_until
 
 
 def status(target, *flags):
-    r = subprocess.run([TENSORCTL, "status", target, "--timeout=3"] + list(flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       universal_newlines=True, timeout=120)
-    assert r.returncode == 0, r.stderr
-    return r.stdout
+    """Asked again if the target was too busy: other tasks may be stopped, and are not to be waited for long."""
+    for _ in range(100):
+        r = subprocess.run([TENSORCTL, "status", target, "--timeout=3"] + list(flags), stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, universal_newlines=True, timeout=ENDS)
+        if r.returncode == 0:
+            return r.stdout
+    raise AssertionError(r.stderr)
 
 
 def waits(target):
@@ -19,7 +22,7 @@ def waits(target):
     found = {}
     for t in json.loads(status(target, "--json"))["tasks"]:
         for w in t.get("waits", []):
-            assert 1 <= w["since_s"] < 600
+            assert w["since_s"] >= 1
             found.setdefault(t["task"].split("/")[1][4:], []).append((w["kind"], w["for"]))
     return found
 
@@ -64,8 +67,9 @@ def test_step_that_hangs(tf):
             wait_until(lambda: line in c["ps", 0].output(), what="the wait in the log")
             wait_until(lambda: "(recv_tensor): " in c["worker", 0].output(), what="the receive in the log")
             session.run(put)
-            hung.join(120)
-            assert results == [2.0] and not waits(target)
+            hung.join(ENDS)
+            assert results == [2.0]
+            wait_until(lambda: not waits(target), what="nothing waits")
             assert c["ps", 0].output().count(line) == 1
 
 
@@ -82,8 +86,9 @@ def test_absent_task(tf):
         thread = in_thread(client)
         wait_until(lambda: has(waits(c.target("worker")), "worker", "task", "/job:ps/replica:0/task:0 to answer"), what="the wait")
         c["ps", 0].restart()
-        thread.join(120)
-        assert results == [3] and not waits(c.target("worker"))
+        thread.join(ENDS)
+        assert results == [3]
+        wait_until(lambda: not waits(c.target("worker")), what="nothing waits")
 
 
 def test_task_that_does_not_compile(tf):
@@ -101,5 +106,6 @@ def test_task_that_does_not_compile(tf):
             wait_until(lambda: has(waits(c.target("worker")), "worker", "plan", "/job:ps/replica:0/task:0 to compile"), what="the wait")
             wait_until(lambda: "(plan): /job:ps/replica:0/task:0 to compile" in c["worker", 0].output(), what="the wait in the log")
             c["ps", 0].process.send_signal(signal.SIGCONT)
-            thread.join(120)
-            assert results == [3] and not waits(c.target("worker"))
+            thread.join(ENDS)
+            assert results == [3]
+            wait_until(lambda: not waits(c.target("worker")), what="nothing waits")

@@ -178,7 +178,7 @@ static void meet(void *arg, int64_t begin, int64_t end) {
   meeting *m = arg;
   struct timespec until;
   clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 200;
+  until.tv_sec += 400;
   pthread_mutex_lock(&m->lock);
   if (++m->inside == m->wanted) {
     m->met = true;

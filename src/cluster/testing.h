@@ -13,7 +13,7 @@
 /* ---- a cluster ---- */
 enum {
   TD_TEST_TASKS = 8,
-  TD_TEST_PATIENCE_MS = 200000 /* for what must come; how long that takes is the machine's affair */
+  TD_TEST_PATIENCE_MS = 400000 /* for what must come; how long that takes is the machine's affair */
 };
 typedef struct td_test_cluster {
   int count, loops, devices; /* per task */

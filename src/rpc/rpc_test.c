@@ -331,7 +331,7 @@ static void wait_for(result *r) {
 /* Makes the call; its code, or -1 and a message when the reply is not the expected one. */
 static int call_code(fixture *f, const char *path, td_str request, td_str expected) {
   result r;
-  begin(f, &r, path, request, in_ms(100000), true, NULL);
+  begin(f, &r, path, request, in_ms(300000), true, NULL);
   wait_for(&r);
   int code = (int)td_status_code(r.status);
   if (!code && !td_str_eq(td_strbuf_view(&r.reply), expected)) code = -1;
@@ -373,7 +373,7 @@ static void errors_carry_text_and_details(void **state) {
 static void handlers_see_the_call(void **state) {
   fixture *f = *state;
   result r;
-  begin(f, &r, "/t/About", TD_STR(""), in_ms(100000), false, NULL);
+  begin(f, &r, "/t/About", TD_STR(""), in_ms(300000), false, NULL);
   wait_for(&r);
   char expected[200];
   snprintf(expected, sizeof expected, "/t/About|tensord/" TD_VERSION "|%s",
@@ -542,7 +542,7 @@ static void fails_fast_or_waits(void **state) {
   wait_for(&r);
   assert_int_equal(td_status_code(r.status), TD_DEADLINE_EXCEEDED);
   result_free(&r);
-  begin(f, &waiting, "/t/Echo", TD_STR("back"), in_ms(100000), true, NULL);
+  begin(f, &waiting, "/t/Echo", TD_STR("back"), in_ms(300000), true, NULL);
   usleep(50000);
   char address[128];
   snprintf(address, sizeof address, "%s", f->address);
@@ -568,7 +568,7 @@ static void drains(void **state) {
     result_free(&r);
   }
   release_stuck(f);
-  assert_true(td_rpc_server_drain(f->server, in_ms(100000)));
+  assert_true(td_rpc_server_drain(f->server, in_ms(300000)));
   wait_for(&stuck);
   assert_null(stuck.status);
   assert_string_equal(td_strbuf_cstr(&stuck.reply), "late");

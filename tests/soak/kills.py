@@ -129,7 +129,8 @@ class Soak:
 
     def left_behind(self):
         """Sessions and steps that tasks still hold now that every client has ended, as {task: (master sessions, worker sessions, steps)}."""
-        out = subprocess.run([TENSORCTL, "status", self.cluster.target("ps"), "--json"], stdout=subprocess.PIPE, timeout=60, check=True)
+        out = subprocess.run([TENSORCTL, "status", self.cluster.target("ps"), "--json", "--timeout=300"], stdout=subprocess.PIPE,
+                             timeout=600, check=True)
         return {t["task"]: (t["master_sessions"], t["worker_sessions"], t["steps"]) for t in json.loads(out.stdout)["tasks"]}
 
     def stop(self):

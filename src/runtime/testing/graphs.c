@@ -569,15 +569,17 @@ void test_run(test_env *e, td_program *p, td_tensor **args, int arg_count, test_
   waiter w = {.lock = PTHREAD_MUTEX_INITIALIZER, .cond = PTHREAD_COND_INITIALIZER, .out = out};
   td_run_options o = {.step = &e->step, .args = args, .arg_count = arg_count, .done = run_done, .arg = &w};
   td_executor_run(p, &o);
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_sec += 120; /* a hang, however loaded the machine */
   pthread_mutex_lock(&w.lock);
-  while (!w.done)
-    if (pthread_cond_timedwait(&w.cond, &w.lock, &until)) {
+  for (int left = 200; !w.done; left--) { /* a second at a time: the whole machine may stand still for minutes */
+    struct timespec until;
+    if (!left) {
       fprintf(stderr, "a run did not end\n");
       abort();
     }
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec++;
+    pthread_cond_timedwait(&w.cond, &w.lock, &until);
+  }
   pthread_mutex_unlock(&w.lock);
 }
 
