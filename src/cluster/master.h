@@ -33,7 +33,7 @@ td_status td_master_list_devices(td_master *m, td_str handle, td_arena *arena, c
 /* What `tensorctl status` shows. visit() runs with the table's lock held, which comes before the sessions'. */
 void td_master_visit_sessions(td_master *m, void (*visit)(void *arg, td_master_session *s), void *arg);
 size_t td_master_session_count(td_master *m);
-size_t td_master_step_count(
-    td_master *m); /* of all sessions, those that wait for their plan or are cleaned up included */
+/* Of all sessions; steps that wait for their plan or are cleaned up included. */
+size_t td_master_step_count(td_master *m);
 
 #endif /* TD_CLUSTER_MASTER_H_ */
