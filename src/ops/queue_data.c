@@ -5,17 +5,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/philox.h"
-#include "base/random.h"
 #include "framework/cancellation.h"
 #include "ops/move.h"
-
-/* One element: as many tensors as the queue has components. */
-typedef struct tuple {
-  int64_t priority;
-  uint64_t number; /* order of arrival */
-  td_tensor *parts[];
-} tuple;
+#include "ops/queue_items.h"
 
 typedef enum action { ENQUEUE, DEQUEUE } action;
 
@@ -29,9 +21,9 @@ typedef struct attempt {
   bool is_close, is_many, allow_small;
   bool is_taken; /* guarded by the queue's lock: off its list */
   bool has_callback;
-  int first;            /* enqueues: the input of component 0 */
-  int64_t wanted, done; /* elements */
-  tuple **taken;        /* dequeues: `done` of them */
+  int first;              /* enqueues: the input of component 0 */
+  int64_t wanted, done;   /* elements */
+  td_queue_tuple **taken; /* dequeues: `done` of them */
   size_t taken_capacity;
   td_status status;
   uint64_t since_ns;
@@ -44,30 +36,17 @@ struct td_queue {
   pthread_mutex_t lock;
   /* guarded by lock */
   bool is_closed;
-  tuple **items; /* a ring; for priorities a heap that begins at 0 */
-  size_t head, count, capacity;
-  uint64_t next_number;
-  td_philox_words random;
+  td_queue_items items;
   attempt waiting[2]; /* ring heads, by action */
 };
 
 static const char *kind_name(const td_queue *q) { return td_queue_kind_name(q->spec.kind); }
 
-static void tuple_free(const td_queue *q, tuple *t) {
-  for (int i = 0; i < q->spec.type_count; i++) td_tensor_release(t->parts[i]);
-  td_free(t);
-}
-
-static tuple *tuple_create(const td_queue *q) {
-  return td_calloc(1, sizeof(tuple) + (size_t)q->spec.type_count * sizeof(td_tensor *));
-}
-
 /* ---- life ---- */
 
 static void destroy(td_resource *r) { /* attempts retain the queue: there are none */
   td_queue *q = (td_queue *)r;
-  for (size_t i = 0; i < q->count; i++) tuple_free(q, q->items[(q->head + i) & (q->capacity - 1)]);
-  td_free(q->items);
+  td_queue_items_deinit(&q->items);
   td_queue_spec_deinit(&q->spec);
   pthread_mutex_destroy(&q->lock);
   td_free(q->name);
@@ -84,9 +63,7 @@ td_status td_queue_create(td_queue_spec *spec, td_str name, td_queue **out) {
   q->spec = *spec;
   *spec = (td_queue_spec){0};
   q->name = td_strndup(name.data, name.size);
-  bool seeded = q->spec.seed || q->spec.seed2;
-  q->random = td_philox_words_of(td_philox_from_seeds(seeded ? (uint64_t)q->spec.seed : td_random_u64(),
-                                                      seeded ? (uint64_t)q->spec.seed2 : td_random_u64()));
+  td_queue_items_init(&q->items, &q->spec);
   for (int i = 0; i < 2; i++) q->waiting[i].prev = q->waiting[i].next = &q->waiting[i];
   *out = q;
   return TD_STATUS_OK;
@@ -96,86 +73,14 @@ td_status td_queue_matches(const td_queue *q, const td_queue_spec *s, td_str nod
   return td_queue_spec_matches(&q->spec, s, q->name, node, op);
 }
 
-/* ---- the elements; under the lock ---- */
-
-static tuple **at(td_queue *q, size_t i) { return &q->items[(q->head + i) & (q->capacity - 1)]; }
-
-static void make_room(td_queue *q) {
-  if (q->count < q->capacity) return;
-  size_t n = q->capacity ? q->capacity * 2 : 8;
-  tuple **items = td_new_array(tuple *, n);
-  for (size_t i = 0; i < q->count; i++) items[i] = *at(q, i);
-  td_free(q->items);
-  q->items = items;
-  q->head = 0;
-  q->capacity = n;
-}
-
-static bool comes_before(const tuple *a, const tuple *b) {
-  return a->priority != b->priority ? a->priority < b->priority : a->number < b->number;
-}
-
-static void put(td_queue *q, tuple *t) {
-  make_room(q);
-  t->number = q->next_number++;
-  size_t i = q->count++;
-  *at(q, i) = t;
-  if (q->spec.kind != TD_QUEUE_PRIORITY) return;
-  for (size_t up; i && comes_before(t, *at(q, up = (i - 1) / 2)); i = up) {
-    *at(q, i) = *at(q, up);
-    *at(q, up) = t;
-  }
-}
-
-/* Gives back what was taken. */
-static void put_front(td_queue *q, tuple *t) {
-  if (q->spec.kind == TD_QUEUE_PRIORITY || q->spec.kind == TD_QUEUE_SHUFFLE) {
-    put(q, t);
-    return;
-  }
-  make_room(q);
-  q->head = (q->head - 1) & (q->capacity - 1);
-  q->count++;
-  *at(q, 0) = t;
-}
-
-static tuple *take_least(td_queue *q) {
-  tuple *t = *at(q, 0), *moved = *at(q, --q->count);
-  size_t i = 0;
-  for (;;) {
-    size_t child = 2 * i + 1;
-    if (child >= q->count) break;
-    if (child + 1 < q->count && comes_before(*at(q, child + 1), *at(q, child))) child++;
-    if (!comes_before(*at(q, child), moved)) break;
-    *at(q, i) = *at(q, child);
-    i = child;
-  }
-  *at(q, i) = moved;
-  return t;
-}
-
-static tuple *take(td_queue *q) {
-  if (q->spec.kind == TD_QUEUE_PRIORITY) return take_least(q);
-  if (q->spec.kind == TD_QUEUE_SHUFFLE) {
-    size_t i = td_philox_word(&q->random) % q->count;
-    tuple *t = *at(q, i);
-    *at(q, i) = *at(q, --q->count);
-    return t;
-  }
-  tuple *t = *at(q, 0);
-  q->head = (q->head + 1) & (q->capacity - 1);
-  q->count--;
-  return t;
-}
-
 /* ---- attempts ---- */
 
 typedef enum progress { NO_PROGRESS, PROGRESS, COMPLETE } progress;
 
 /* Element `index` of the batch in the inputs, or all of them as one element. */
-static td_status make_tuple(attempt *a, int64_t index, tuple **out) {
+static td_status make_tuple(attempt *a, int64_t index, td_queue_tuple **out) {
   td_queue *q = a->queue;
-  tuple *t = tuple_create(q);
+  td_queue_tuple *t = td_queue_tuple_create(&q->items);
   for (int i = 0; i < q->spec.type_count; i++) {
     td_tensor *in = td_in(a->ctx, a->first + i);
     if (!a->is_many) {
@@ -185,7 +90,7 @@ static td_status make_tuple(attempt *a, int64_t index, tuple **out) {
     /* own elements: a view would keep the whole batch in memory as long as one element waits */
     td_status s = td_tensor_create_dims(in->dtype, in->rank - 1, in->dims + 1, &t->parts[i]);
     if (s) {
-      tuple_free(q, t);
+      td_queue_tuple_free(&q->items, t);
       return s;
     }
     int64_t n = t->parts[i]->count;
@@ -196,7 +101,7 @@ static td_status make_tuple(attempt *a, int64_t index, tuple **out) {
       char *text = td_tensor_shape_text(t->parts[0]);
       td_status s = td_invalid_argument("Expected the priority element to be a scalar, but received shape: %s", text);
       td_free(text);
-      tuple_free(q, t);
+      td_queue_tuple_free(&q->items, t);
       return s;
     }
     t->priority = *TD_DATA(t->parts[0], int64_t);
@@ -217,11 +122,11 @@ static progress try_enqueue(attempt *a) {
     return COMPLETE;
   }
   progress p = NO_PROGRESS;
-  while ((int64_t)q->count < q->spec.capacity) {
-    tuple *t = NULL;
+  while ((int64_t)q->items.count < q->spec.capacity) {
+    td_queue_tuple *t = NULL;
     a->status = make_tuple(a, a->done, &t);
     if (a->status) return COMPLETE;
-    put(q, t);
+    td_queue_items_put(&q->items, t);
     p = PROGRESS;
     if (++a->done == a->wanted) return COMPLETE;
   }
@@ -229,7 +134,7 @@ static progress try_enqueue(attempt *a) {
 }
 
 static void give_back(attempt *a) {
-  while (a->done) put_front(a->queue, a->taken[--a->done]);
+  while (a->done) td_queue_items_put_front(&a->queue->items, a->taken[--a->done]);
 }
 
 static bool is_empty(const attempt *list) { return list->next == list; }
@@ -237,10 +142,10 @@ static bool is_empty(const attempt *list) { return list->next == list; }
 /* A closed queue that holds too little. True: go on, `wanted` is what is left. */
 static bool settle_for_less(attempt *a, progress *p) {
   td_queue *q = a->queue;
-  int64_t size = (int64_t)q->count, missing = a->wanted - a->done;
+  int64_t size = (int64_t)q->items.count, missing = a->wanted - a->done;
   if (q->spec.kind != TD_QUEUE_PRIORITY) give_back(a);
-  if (a->allow_small && q->count) {
-    a->wanted = (int64_t)q->count;
+  if (a->allow_small && q->items.count) {
+    a->wanted = (int64_t)q->items.count;
     return true;
   }
   if (a->allow_small && !is_empty(&q->waiting[ENQUEUE])) { /* they may bring some */
@@ -258,13 +163,13 @@ static bool settle_for_less(attempt *a, progress *p) {
 static progress try_dequeue(attempt *a) {
   td_queue *q = a->queue;
   progress p = NO_PROGRESS;
-  if (q->is_closed && (int64_t)q->count < a->wanted - a->done && !settle_for_less(a, &p)) return p;
+  if (q->is_closed && (int64_t)q->items.count < a->wanted - a->done && !settle_for_less(a, &p)) return p;
   /* in order of priority only when all are there */
-  if (q->spec.kind == TD_QUEUE_PRIORITY && (int64_t)q->count < a->wanted) return NO_PROGRESS;
+  if (q->spec.kind == TD_QUEUE_PRIORITY && (int64_t)q->items.count < a->wanted) return NO_PROGRESS;
   int64_t keep = q->is_closed ? 0 : q->spec.min_after_dequeue;
-  while ((int64_t)q->count > keep) {
+  while ((int64_t)q->items.count > keep) {
     TD_GROW(a->taken, (size_t)a->done, a->taken_capacity);
-    a->taken[a->done++] = take(q);
+    a->taken[a->done++] = td_queue_items_take(&q->items);
     p = PROGRESS;
     if (a->done == a->wanted) return COMPLETE;
   }
@@ -301,7 +206,7 @@ static void finish(attempt *a) {
   td_kernel_ctx *ctx = a->ctx;
   td_status s = a->status;
   if (!s && a->action == DEQUEUE) s = out_tuples(a);
-  for (int64_t i = 0; i < a->done && a->taken; i++) tuple_free(q, a->taken[i]);
+  for (int64_t i = 0; i < a->done && a->taken; i++) td_queue_tuple_free(&q->items, a->taken[i]);
   td_free(a->taken);
   td_free(a);
   td_resource_release(q);
@@ -595,12 +500,12 @@ const td_dtype *td_queue_types(const td_queue *q, int *count) {
 }
 
 void td_queue_put(td_queue *q, td_tensor **parts) {
-  tuple *t = tuple_create(q);
+  td_queue_tuple *t = td_queue_tuple_create(&q->items);
   memcpy(t->parts, parts, (size_t)q->spec.type_count * sizeof *parts);
   if (q->spec.kind == TD_QUEUE_PRIORITY) t->priority = *TD_DATA(parts[0], int64_t);
   td_resource_retain(q);
   pthread_mutex_lock(&q->lock);
-  put(q, t);
+  td_queue_items_put(&q->items, t);
   pthread_mutex_unlock(&q->lock);
   flush(q);
   td_resource_release(q);
@@ -608,7 +513,7 @@ void td_queue_put(td_queue *q, td_tensor **parts) {
 
 int64_t td_queue_size(td_queue *q) {
   pthread_mutex_lock(&q->lock);
-  int64_t n = (int64_t)q->count;
+  int64_t n = (int64_t)q->items.count;
   pthread_mutex_unlock(&q->lock);
   return n;
 }
