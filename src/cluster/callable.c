@@ -25,9 +25,11 @@ static td_status add(td_master_session *s, td_plan_view *view, const Pb__RunOpti
   td_callable *c = &s->callables[s->callable_count];
   *c = (td_callable){.view = view};
   if (options)
-    c->options = (td_run_options_view){.trace_level = (int)options->trace_level,
-                                       .timeout_ms = options->timeout_in_ms,
-                                       .output_partition_graphs = options->output_partition_graphs};
+    c->options = (td_run_options_view){
+        .trace_level = (int)options->trace_level,
+        .timeout_ms = options->timeout_in_ms,
+        .collective_graph_key = options->experimental ? options->experimental->collective_graph_key : 0,
+        .output_partition_graphs = options->output_partition_graphs};
   *out_handle = (int64_t)s->callable_count++;
   return TD_STATUS_OK;
 }

@@ -7,6 +7,7 @@
 #include "cluster/endpoints.h"
 #include "cluster/remote_function.h"
 #include "cluster/remote_rendezvous.h"
+#include "cluster/step_sequence.h"
 #include "cluster/step_table.h"
 #include "collective/op.h"
 #include "framework/session_state.h"
@@ -29,7 +30,7 @@ struct td_registered_graph {
   size_t count;
   td_cost_model **costs;          /* likewise; NULL: none are kept */
   td_function_runtime *functions; /* NULL when the graph's library is empty */
-  bool is_watched;
+  bool is_watched, has_collectives;
 };
 
 const char *td_registered_graph_handle(const td_registered_graph *g) { return g->handle; }
@@ -86,6 +87,7 @@ static bool calls_functions(const td_graph *g) {
 static td_status compile(td_registered_graph *g, td_graph *whole, const td_graph_debug *debug) {
   td_worker_session *s = g->session;
   TD_TRY(check_devices(s, whole));
+  g->has_collectives = td_collective_graph_key(whole) != 0;
   pthread_mutex_lock(&s->lock);
   int64_t suffix = s->next_suffix;
   s->next_suffix += (int64_t)whole->node_count; /* more than one cut can use */
@@ -293,6 +295,7 @@ static void program_done(void *arg, td_status status, td_tensor **results, int r
 
 td_status td_graph_mgr_join(td_registered_graph *g, int64_t step_id, td_step_entry **out) {
   td_worker_session *session = g->session;
+  if (g->has_collectives) td_step_table_reopen(session->task->steps, step_id);
   TD_TRY(td_step_table_get(session->task->steps, step_id, session->id, out));
   td_step_rendezvous_attach((*out)->rendezvous, session->peers);
   return TD_STATUS_OK;
@@ -313,6 +316,7 @@ static void prepare_collectives(graph_run *run) {
       .bufs = bufs_of,
       .cancellation = run->entry->cancellation,
       .pool = session->task->pool,
+      .net = td_collective_net_base(session->collective_net),
   };
   td_collective_step_init(&run->collectives);
 }

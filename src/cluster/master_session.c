@@ -51,6 +51,7 @@ static void merge_config(td_session_config *out, const Pb__ConfigProto *c, td_ar
   if (c->experimental) {
     if (c->experimental->share_session_state_in_clusterspec_propagation) out->share_session_state = true;
     if (c->experimental->optimize_for_static_graph) out->static_graph = true;
+    if (c->experimental->collective_group_leader[0]) out->collective_leader = c->experimental->collective_group_leader;
   }
   char **filters = td_arena_array(arena, char *, out->device_filter_count + c->n_device_filters + 1);
   if (out->device_filter_count) memcpy(filters, out->device_filters, out->device_filter_count * sizeof *filters);
@@ -117,6 +118,15 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
   Pb__CreateWorkerSessionRequest request = PB__CREATE_WORKER_SESSION_REQUEST__INIT;
   request.session_handle = s->handle;
   request.isolate_session_state = s->config.isolate_session_state;
+  Pb__ServerDef def = PB__SERVER_DEF__INIT;
+  Pb__ConfigProto config = PB__CONFIG_PROTO__INIT;
+  Pb__ConfigProto__Experimental experimental = PB__CONFIG_PROTO__EXPERIMENTAL__INIT;
+  if (s->config.collective_leader) { /* whom to ask; TensorFlow's workers have it from their own configuration */
+    experimental.collective_group_leader = (char *)s->config.collective_leader;
+    config.experimental = &experimental;
+    def.default_session_config = &config;
+    request.server_def = &def;
+  }
   if (!s->config.cluster) {
     /* A worker that knew this task by another incarnation drops what that one left. In a propagated cluster the name is
      * the client's choice, and another cluster's master may have the same. */
@@ -126,7 +136,6 @@ static td_status open_worker_sessions(td_master_session *s, const atomic_bool *g
                        TD_NO_DEADLINE, gave_up);
   }
   request.isolate_session_state = !s->config.share_session_state;
-  Pb__ServerDef def = PB__SERVER_DEF__INIT;
   def.cluster = (Pb__ClusterDef *)s->config.cluster;
   def.protocol = "grpc";
   request.server_def = &def;

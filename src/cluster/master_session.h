@@ -29,6 +29,7 @@ typedef struct td_session_config {
   size_t device_filter_count;
   const Pb__ClusterDef *cluster;         /* of cluster-spec propagation; NULL: the server's own */
   const Pb__GraphOptions *graph_options; /* NULL: none */
+  const char *collective_leader;         /* the task that leads collectives; NULL: none */
 } td_session_config;
 
 typedef struct td_callable {

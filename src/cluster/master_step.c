@@ -99,6 +99,8 @@ static void end_early(td_master_step *st, td_status status) {
 /* Consumes `status`; nothing if the answer was given before. */
 static void finish(td_master_step *st, td_status status) {
   bool cleans = true;
+  if (st->has_sequence)
+    td_step_sequences_release(st->task->sequences, &st->sequence, status ? TD_SEQUENCE_FAILED : TD_SEQUENCE_DONE);
   if (st->partial) {
     pthread_mutex_lock(&st->session->lock);
     cleans = td_partial_step_leave(st->session, st->partial, status != TD_STATUS_OK);
@@ -255,13 +257,9 @@ static void start_parts(td_master_step *st) {
 
 int64_t td_master_step_new_id(void) { return (int64_t)((td_random_fast_u64() & ((1ull << 56) - 1)) | 1ull << 56); }
 
-static void run(td_master_step *st) {
+static void run_with_id(td_master_step *st, int64_t id) {
   size_t n = st->view->plan->partition_count;
-  if (!n) {
-    end_early(st, TD_STATUS_OK);
-    return;
-  }
-  st->id = st->partial ? st->partial->id : td_master_step_new_id();
+  st->id = id;
   if (st->partial) {
     pthread_mutex_lock(&st->session->lock);
     st->is_last = td_partial_step_start(st->session, st->partial);
@@ -275,6 +273,43 @@ static void run(td_master_step *st) {
     td_step_trace_begin(st->trace, start_parts);
   } else {
     start_parts(st);
+  }
+}
+
+/* ---- steps with collectives: the leader says which id comes next ---- */
+
+static void turn_arrived(td_work *w) {
+  td_master_step *st = TD_CONTAINER_OF(w, td_master_step, turn);
+  if (st->sequence_status) {
+    end_early(st, st->sequence_status);
+  } else if (st->status) { /* cancelled meanwhile */
+    td_step_sequences_release(st->task->sequences, &st->sequence, TD_SEQUENCE_UNUSED);
+    end_early(st, td_status_retain(st->status));
+  } else {
+    st->has_sequence = true;
+    run_with_id(st, st->id);
+  }
+}
+
+static void turn_came(td_sequence_wait *wait, td_status status, int64_t id) {
+  td_master_step *st = TD_CONTAINER_OF(wait, td_master_step, sequence);
+  st->sequence_status = status;
+  st->id = id;
+  st->turn.run = turn_arrived;
+  td_loop_post(st->loop, &st->turn);
+}
+
+static void run(td_master_step *st) {
+  const td_plan *p = st->view->plan;
+  const char *leader = st->session->config.collective_leader;
+  int64_t key = st->options.collective_graph_key ? st->options.collective_graph_key : p->collective_key;
+  if (!p->partition_count) {
+    end_early(st, TD_STATUS_OK);
+  } else if (leader && key && !st->partial) {
+    st->sequence.ready = turn_came;
+    td_step_sequences_acquire(st->task->sequences, st->session->peers, leader, key, &st->sequence);
+  } else {
+    run_with_id(st, st->partial ? st->partial->id : td_master_step_new_id());
   }
 }
 
@@ -467,7 +502,8 @@ static void stop(td_master_step *st, td_status status) {
   if (st->debug && st->debug->is_closing && !st->debug->is_closed) return; /* all but its streams has ended */
   if (st->parts)
     cancel_parts(st);
-  else if (leave_plan(st)) /* a plan may take long: a task that is stuck compiles it */
+  else if (leave_plan(st) || td_step_sequences_leave(st->task->sequences, &st->sequence))
+    /* a plan may take long: a task that is stuck compiles it */
     end_early(st, td_status_retain(status));
   /* else start_with_plan() or proceed() sees the status */
 }

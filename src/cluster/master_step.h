@@ -5,6 +5,7 @@
 
 #include "cluster/partial_step.h"
 #include "cluster/step_debug.h"
+#include "cluster/step_sequence.h"
 #include "rpc/rpc.h"
 
 typedef struct td_step_part {
@@ -36,6 +37,10 @@ struct td_master_step {
   td_names names;           /* the request's */
   bool is_last;             /* call of the partial run */
   int64_t id;
+  td_sequence_wait sequence; /* of a step with collectives whose id a leader gives */
+  td_status sequence_status;
+  td_work turn;
+  bool has_sequence;
   uint64_t started_ns;
   td_step_part *parts;
   size_t part_count, pending;

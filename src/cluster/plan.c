@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cluster/graph_mgr.h"
 #include "cluster/master_step.h"
+#include "cluster/step_sequence.h"
 #include "cluster/waits.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
@@ -242,6 +243,7 @@ static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
                                     .arg = s};
   pthread_mutex_lock(&s->graph_lock);
   td_status status = td_graph_prune(s->graph, &prune, &client);
+  if (!status) p->collective_key = td_collective_graph_key(client);
   if (!status) status = td_graph_partition(client, &partition, parts, count);
   td_graph_release(client);
   pthread_mutex_unlock(&s->graph_lock);
@@ -317,6 +319,7 @@ static td_status register_all(td_plan *p, td_partition *parts, Pb__DebugOptions 
       r->request.create_worker_session_called = true;
       r->request.graph_options = (Pb__GraphOptions *)s->config.graph_options;
       r->request.debug_options = watches;
+      r->request.collective_graph_key = p->collective_key;
       if (!own) {
         r->request.graph_def = td_graph_to_proto(parts[i].graph, &arena);
         td_graph_def_trim(r->request.graph_def, &arena);

@@ -26,9 +26,10 @@ struct td_plan {
   /* immutable once is_ready */
   td_plan_partition *partitions;
   size_t partition_count;
-  int own;           /* index of this task's partition, which has the feeds and fetches; -1: none */
-  td_status status;  /* why it cannot run */
-  atomic_llong runs; /* counted where the session builds cost models */
+  int64_t collective_key; /* 0: there are no collectives */
+  int own;                /* index of this task's partition, which has the feeds and fetches; -1: none */
+  td_status status;       /* why it cannot run */
+  atomic_llong runs;      /* counted where the session builds cost models */
   /* guarded by session->lock */
   bool is_ready;
   td_master_step *waiting; /* steps that start when it is */

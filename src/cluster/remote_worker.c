@@ -452,6 +452,30 @@ static td_client_call *recv_tensor(td_worker *base, int64_t step_id, const td_re
   return call;
 }
 
+/* ---- others ---- */
+
+static td_client_call *unary(td_worker *base, const char *path, td_payload *message, td_receiver *receiver,
+                             uint64_t deadline_ns,
+                             void (*done)(void *arg, td_status status, td_str reply, td_str details), void *arg) {
+  td_channel *ch;
+  td_status s = channel((remote_worker *)base, &ch);
+  if (s) {
+    td_payload_deinit(message);
+    if (receiver) receiver->ops->destroy(receiver);
+    done(arg, s, TD_STR(""), TD_STR(""));
+    return NULL;
+  }
+  td_call_options options = {
+      .path = path,
+      .deadline_ns = deadline_ns,
+      .wait_for_ready = false,
+      .receiver = receiver,
+      .done = done,
+      .arg = arg,
+  };
+  return td_channel_call(ch, &options, message);
+}
+
 static td_frame_dialect dialect_of(const td_worker *base) {
   int d = atomic_load_explicit(&((const remote_worker *)base)->dialect, memory_order_relaxed);
   return d == DIALECT_UNKNOWN ? TD_FRAMES_ANY : (td_frame_dialect)d;
@@ -466,6 +490,7 @@ static const td_worker_ops ops = {
     .cleanup_graph = cleanup_graph,
     .logging = logging,
     .recv_tensor = recv_tensor,
+    .unary = unary,
     .dialect = dialect_of,
 };
 

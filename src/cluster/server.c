@@ -14,6 +14,7 @@
 #include "cluster/peers.h"
 #include "cluster/services.h"
 #include "cluster/status_service.h"
+#include "cluster/step_sequence.h"
 #include "cluster/step_table.h"
 #include "cluster/transfer_log.h"
 #include "cluster/waits.h"
@@ -152,6 +153,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->transfers = td_transfer_log_create();
   t->waits = td_waits_create(t);
   t->collectives = td_resolver_create(NULL);
+  t->sequences = td_step_sequences_create(t);
   t->sessions = td_worker_sessions_create(t);
   t->master = td_master_create(t);
   if (o->session_gc_ms > 0) td_master_collect_idle(t->master, (uint64_t)o->session_gc_ms * 1000000u);
@@ -208,6 +210,7 @@ void td_server_destroy(td_server *s) {
   td_control_destroy(t->control);
   td_master_destroy(t->master);
   td_resolver_release(t->collectives);
+  td_step_sequences_destroy(t->sequences);
   td_transfer_log_destroy(t->transfers);
   td_waits_destroy(t->waits);
   td_request_ids_destroy(t->worker_ids);

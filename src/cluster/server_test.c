@@ -315,7 +315,7 @@ static void test_malformed_requests(void **state) {
   }
   must_fail(
       td_test_call_bytes(cluster.channels[1], "/tensorflow.WorkerService/RecvBuf", TD_STR(""), TD_TEST_PATIENCE_MS),
-      TD_UNIMPLEMENTED, "RecvBuf");
+      TD_INVALID_ARGUMENT, "unknown device");
   must_fail(
       td_test_call_bytes(cluster.channels[1], "/tensorflow.EagerService/Enqueue", TD_STR(""), TD_TEST_PATIENCE_MS),
       TD_UNIMPLEMENTED, "");

@@ -13,6 +13,12 @@ extern const int td_worker_service_method_count;
 extern const td_method td_master_service_methods[];
 extern const int td_master_service_method_count;
 
+/* Of collectives (collective_service.c). */
+void td_recv_buf_method(void *service, td_call *call, td_str request);
+void td_complete_group_method(void *service, td_call *call, td_str request);
+void td_complete_instance_method(void *service, td_call *call, td_str request);
+void td_get_step_sequence_method(void *service, td_call *call, td_str request);
+
 /* Runs a request's handler on a control thread. The handler owns the call from then on; one that waits for others must
  * end when `gave_up` becomes true: the client has gone, or the server stops. */
 typedef struct td_request td_request;

@@ -106,6 +106,13 @@ static void remember_cleaned(td_step_table *t, int64_t id) {
   td_map_put(&t->cleaned_set, key_of(slot), slot);
 }
 
+void td_step_table_reopen(td_step_table *t, int64_t id) {
+  pthread_mutex_lock(&t->lock);
+  int64_t *slot = td_map_remove(&t->cleaned_set, key_of(&id));
+  if (slot) *slot = 0;
+  pthread_mutex_unlock(&t->lock);
+}
+
 void td_step_table_cleanup(td_step_table *t, int64_t id) {
   pthread_mutex_lock(&t->lock);
   td_step_entry *e = td_map_remove(&t->steps, key_of(&id));

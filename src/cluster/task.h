@@ -14,6 +14,7 @@ typedef struct td_debugger td_debugger;
 typedef struct td_master td_master;
 typedef struct td_peers td_peers;
 typedef struct td_resolver td_resolver;
+typedef struct td_step_sequences td_step_sequences;
 typedef struct td_step_table td_step_table;
 typedef struct td_transfer_log td_transfer_log;
 typedef struct td_waits td_waits;
@@ -41,6 +42,7 @@ typedef struct td_task {
   td_waits *waits;
   td_worker_sessions *sessions;
   td_resolver *collectives; /* the groups that this task leads */
+  td_step_sequences *sequences;
   td_request_ids *worker_ids, *master_ids;
   td_master *master;
   uint64_t started_ns;

@@ -86,6 +86,12 @@ typedef struct td_worker_ops {
    * result is for td_client_call_cancel() and must be released (rpc/rpc.h). Only of peers. */
   td_client_call *(*recv_tensor)(td_worker *w, int64_t step_id, const td_rendezvous_key *key, td_frame_id frame,
                                  td_recv *request);
+  /* A call of the worker service by its path, for what has no member of its own. The message passes; `receiver` may be
+   * NULL. Fails at once when the task is not there. done() exactly once, possibly before this returns (then the result
+   * may be NULL); its strings are valid inside it. The result is as of recv_tensor. Only of peers. */
+  td_client_call *(*unary)(td_worker *w, const char *path, td_payload *message, td_receiver *receiver,
+                           uint64_t deadline_ns,
+                           void (*done)(void *arg, td_status status, td_str reply, td_str details), void *arg);
   /* How the task names frames of loops; TD_FRAMES_ANY also for a peer that has not answered a GetStatus yet. */
   td_frame_dialect (*dialect)(const td_worker *w);
 } td_worker_ops;

@@ -423,11 +423,6 @@ static void empty_reply(void *service, td_call *call, td_str request) {
   td_call_reply(call, &empty);
 }
 
-static void unimplemented(void *service, td_call *call, td_str request) {
-  td_str path = td_call_path(call);
-  td_call_fail_peer(call, td_unimplemented("%.*s is not implemented", TD_STR_ARG(path)));
-}
-
 static void tracing(void *service, td_call *call, td_str request) {
   td_call_fail_peer(call, td_unimplemented("Tracing"));
 }
@@ -446,9 +441,9 @@ const td_method td_worker_service_methods[] = {
     {.path = WORKER("MarkRecvFinished"), .handle = empty_reply},
     {.path = WORKER("Logging"), .handle = logging},
     {.path = WORKER("Tracing"), .handle = tracing},
-    {.path = WORKER("RecvBuf"), .handle = unimplemented},
-    {.path = WORKER("CompleteGroup"), .handle = unimplemented},
-    {.path = WORKER("CompleteInstance"), .handle = unimplemented},
-    {.path = WORKER("GetStepSequence"), .handle = unimplemented},
+    {.path = WORKER("RecvBuf"), .handle = td_recv_buf_method},
+    {.path = WORKER("CompleteGroup"), .handle = td_complete_group_method},
+    {.path = WORKER("CompleteInstance"), .handle = td_complete_instance_method},
+    {.path = WORKER("GetStepSequence"), .handle = td_get_step_sequence_method},
 };
 const int td_worker_service_method_count = TD_COUNT(td_worker_service_methods);

@@ -56,6 +56,7 @@ static td_worker_session *create_session(td_task *task, const char *handle, td_p
   s->handle = td_strdup(handle);
   s->peers = peers;
   s->collectives = choose_resolver(s, config);
+  s->collective_net = td_collective_net_create(peers);
   s->kernels = td_kernel_cache_create();
   s->state = td_session_state_create();
   s->master_task = td_strdup("");
@@ -107,6 +108,7 @@ void td_worker_session_release(td_worker_session *s) {
   for (int i = 0; i < s->device_count; i++) td_device_release(s->devices[i]);
   td_free(s->devices);
   td_resolver_release(s->collectives);
+  td_collective_net_release(s->collective_net);
   td_peers_release(s->peers);
   pthread_mutex_destroy(&s->lock);
   td_free(s->master_task);

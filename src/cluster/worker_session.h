@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "base/map.h"
+#include "cluster/collective_calls.h"
 #include "cluster/peers.h"
 #include "cluster/task.h"
 #include "collective/resolver.h"
@@ -24,7 +25,8 @@ typedef struct td_worker_session {
   td_kernel_cache *kernels;
   td_session_state *state;  /* tensors kept between steps */
   td_resolver *collectives; /* who takes part in them */
-  char *master_task;        /* 2.x masters say who they are; "" otherwise */
+  td_collective_net *collective_net;
+  char *master_task; /* 2.x masters say who they are; "" otherwise */
   int64_t master_incarnation;
   struct td_worker_session *next_ended; /* once out of the table */
   pthread_mutex_t lock;

@@ -419,10 +419,10 @@ static void test_buf_rendezvous(void **state) {
 }
 
 static void test_chunks(void **state) {
-  assert_int_equal(td_chunk_elements(8, 4, 2, true), 8);   /* 16 bytes grow to 32 */
-  assert_int_equal(td_chunk_elements(16, 4, 2, true), 16); /* 32 grow to 64, as in TensorFlow */
-  assert_int_equal(td_chunk_elements(1000, 8, 4, true), 252);
-  assert_int_equal(td_chunk_elements(0, 4, 3, true), 8);
+  assert_int_equal(td_chunk_elements(8, 4, 2, true), 16);  /* 16 bytes grow to 64 */
+  assert_int_equal(td_chunk_elements(32, 4, 2, true), 32); /* 64 grow to 128, as in TensorFlow */
+  assert_int_equal(td_chunk_elements(1000, 8, 4, true), 256);
+  assert_int_equal(td_chunk_elements(0, 4, 3, true), 16);
   assert_int_equal(td_chunk_elements(12, 4, 3, false), 4);
 }
 

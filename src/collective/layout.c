@@ -6,7 +6,7 @@
 
 /* TensorFlow's constants. */
 static const size_t MAX_CHUNK_BYTES = 4 * 1024 * 1024;
-enum { MAX_SUBDIVS_PER_DEVICE = 2, ALIGNMENT = 32, MAX_CHUNKS = 1 << 20 };
+enum { MAX_SUBDIVS_PER_DEVICE = 2, ALIGNMENT = 64, MAX_CHUNKS = 1 << 20 };
 
 static void destroy(td_resource *r) {
   td_member *m = (td_member *)r;

@@ -22,7 +22,7 @@ typedef struct td_member {
 td_status td_member_create(td_group *group, int rank, int source_rank, const td_collective_spec *spec, size_t size,
                            td_member **out) TD_MUST_USE;
 
-/* Elements of each of `chunks` chunks: an even share, rounded up past the next 32 bytes (TensorFlow's alignment) when
+/* Elements of each of `chunks` chunks: an even share, rounded up past the next 64 bytes (TensorFlow's alignment) when
  * `align`. Chunk i begins at i times that, all within [0, count]. */
 int64_t td_chunk_elements(int64_t count, size_t element_size, int64_t chunks, bool align);
 
