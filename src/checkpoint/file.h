@@ -35,7 +35,9 @@ typedef struct td_new_file { /* zeroed: none */
   bool is_open;
 } td_new_file;
 
+/* Creates the temporary file. After a failure nothing is open. */
 td_status td_new_file_open(td_new_file *f, const char *path) TD_MUST_USE;
+/* Appends. Blocks. */
 td_status td_new_file_write(td_new_file *f, const void *data, size_t size) TD_MUST_USE;
 /* All bytes are on disk, still under the temporary name. */
 td_status td_new_file_sync(td_new_file *f) TD_MUST_USE;

@@ -34,10 +34,12 @@ td_status td_cluster_spec_from_json(td_str text, td_cluster_spec **out, char **j
 td_cluster_spec *td_cluster_spec_retain(td_cluster_spec *c);
 void td_cluster_spec_release(td_cluster_spec *c);
 
-/* NULL when there is no such task. */
+/* By job and index (-1: any task of the job), or by "/job:j/replica:0/task:i". NULL when there is no such task; lives
+ * as long as the spec. */
 const td_cluster_task *td_cluster_spec_task(const td_cluster_spec *c, const char *job, int index);
 const td_cluster_task *td_cluster_spec_find(const td_cluster_spec *c, td_str task_name);
 
+/* As a message that lies in `arena`. */
 Pb__ClusterDef *td_cluster_spec_to_proto(const td_cluster_spec *c, td_arena *arena);
 
 #endif /* TD_CLUSTER_CLUSTER_SPEC_H_ */

@@ -29,6 +29,7 @@ typedef struct td_latch {
   td_status status; /* guarded by lock: the first error that is not derived, else the first */
 } td_latch;
 
+/* Waits for `pending` td_latch_done() calls; thread-safe but for init and deinit. */
 void td_latch_init(td_latch *l, int pending);
 void td_latch_done(td_latch *l, td_status status); /* consumes */
 /* True when nothing is pending; false at `deadline_ns` (td_now_ns()'s clock). */

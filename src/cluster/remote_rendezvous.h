@@ -8,6 +8,7 @@
 #include "cluster/peers.h"
 #include "framework/rendezvous.h"
 
+/* One reference. */
 td_rendezvous *td_step_rendezvous_create(int64_t step_id);
 /* Where to ask for remote tensors; from the session of the first RunGraph, later calls change nothing. */
 void td_step_rendezvous_attach(td_rendezvous *r, td_peers *peers);

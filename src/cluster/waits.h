@@ -26,6 +26,7 @@ typedef struct td_wait_list {
 } td_wait_list;
 enum { TD_MAX_WAITS = 1000 };
 
+/* Adds a wait, if it is among those that the list is for; the text is formatted as by printf(). */
 void td_wait_list_add(td_wait_list *l, const char *kind, int64_t step_id, uint64_t since_ns, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void td_wait_list_deinit(td_wait_list *l);
@@ -44,6 +45,7 @@ struct td_control_wait {
   uint64_t since_ns;
   td_control_wait *prev, *next;
 };
+/* Around a wait; `c` lives from the one to the other. Thread-safe. */
 void td_control_wait_begin(td_waits *w, td_control_wait *c);
 void td_control_wait_end(td_waits *w, td_control_wait *c);
 

@@ -62,6 +62,7 @@ int64_t td_table_size(td_table *t);
 /* Values of `keys` into `out` (exclusively the caller's, shape known to fit). FAILED_PRECONDITION when not initialised;
  * dense: INVALID_ARGUMENT for key shapes and for the two special keys. */
 td_status td_table_find(td_table *t, const td_tensor *keys, const td_tensor *default_value, td_tensor *out) TD_MUST_USE;
+/* Sets entries; takes entries out. UNIMPLEMENTED for a TD_TABLE_HASH; INVALID_ARGUMENT as above. */
 td_status td_table_insert(td_table *t, const td_tensor *keys, const td_tensor *values) TD_MUST_USE;
 td_status td_table_remove(td_table *t, const td_tensor *keys) TD_MUST_USE;
 /* Replaces the contents; a TD_TABLE_HASH is initialised. */

@@ -21,6 +21,8 @@ typedef struct td_window_attrs {
   int64_t stride_depth, ksize_depth, stride_batch, ksize_batch; /* pooling's */
 } td_window_attrs;
 
+/* Reads a convolution's, a pooling's node. INVALID_ARGUMENT in TensorFlow's words; UNIMPLEMENTED for pooling over
+ * batches. */
 td_status td_window_parse_conv(const td_node_def *n, td_window_attrs *out) TD_MUST_USE;
 td_status td_window_parse_pool(const td_node_def *n, td_window_attrs *out) TD_MUST_USE;
 /* Four entries of ksize or strides (in the order of a->format) into `a`. `what`: "ksize" or "strides". */

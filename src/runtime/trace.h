@@ -36,6 +36,7 @@ struct td_trace {
   uint64_t idle_ns;  /* when the node before was done */
 };
 
+/* For a run of `p`, which it retains; the statistics are the step's and outlive it. */
 td_trace *td_trace_create(td_step_stats *s, td_program *p);
 /* Counts one more record; false: there are too many. */
 bool td_step_stats_may_add(td_step_stats *s);

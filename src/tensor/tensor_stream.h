@@ -32,6 +32,7 @@ typedef struct td_tensor_stream {
   size_t filled;      /* bytes of it */
 } td_tensor_stream;
 
+/* For a TensorProto of `size` bytes, none of which has come yet. Nothing is reserved. */
 void td_tensor_stream_init(td_tensor_stream *s, size_t size);
 static inline size_t td_tensor_stream_left(const td_tensor_stream *s) { return s->left; }
 
