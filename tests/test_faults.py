@@ -7,7 +7,7 @@ import pytest
 from cluster_fixture import ENDS, wait_until
 
 GONE_MS = 5000  # of calls whose own master is gone: they end by their timeout
-SEEN_MS = 30000  # of a call that is to be seen everywhere before its master goes
+SEEN_MS = 15000  # of a call that is to be seen everywhere before its master goes
 
 
 def build(tf):

@@ -42,7 +42,7 @@ void test_recv_deinit(test_recv *r) {
 }
 
 static void expect_received(test_recv *r, int32_t value) {
-  for (int i = 0; i < 5000 && !r->done; i++) usleep(1000);
+  for (int i = 0; i < 100000 && !r->done; i++) usleep(1000);
   assert_int_equal(r->done, 1);
   assert_null(r->status);
   assert_false(r->is_dead);
