@@ -134,7 +134,8 @@ def test_signal_during_a_step(tf, make_cluster, is_second):
     """A running step has the grace time; a second signal ends the process at once."""
     c = make_cluster({"local": 1}, flags=["--grace_ms=%d" % (1000000 if is_second else 500)])
     loop = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, [tf.constant(0)])
-    s = tf.Session(c.target("local"))
+    # Closing a session of a server that is gone would not end without a limit.
+    s = tf.Session(c.target("local"), config=tf.ConfigProto(operation_timeout_in_ms=200000))
     s.run(tf.constant(1))
     ended = []
 
@@ -161,7 +162,7 @@ def test_signal_during_a_step(tf, make_cluster, is_second):
     assert isinstance(ended[0], (tf.errors.CancelledError, tf.errors.UnavailableError, tf.errors.AbortedError,
                                  tf.errors.DeadlineExceededError)), ended
     with pytest.raises(tf.errors.AbortedError):
-        s.run(tf.constant(1))
+        s.close()
 
 
 def test_several_cpu_devices(tf, make_cluster, tmp_path):

@@ -33,8 +33,17 @@ def build(tf):
     return loss, step, endless, tf.global_variables_initializer()
 
 
-def session(tf, cluster, timeout_ms=0):
+def session(tf, cluster, timeout_ms=200000):
+    """With a limit: closing a session of a server that is gone would not end without."""
     return tf.Session(cluster.target("worker", 0), config=tf.ConfigProto(operation_timeout_in_ms=timeout_ms))
+
+
+def close(tf, s):
+    """Now, while its master is there, and not when Python collects it."""
+    try:
+        s.close()
+    except tf.errors.OpError:
+        pass
 
 
 class Call(threading.Thread):
@@ -69,6 +78,7 @@ def expect_recovery(tf, cluster, init, loss, step):
             s.close()
             return
         except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
+            close(tf, s)
             assert time.time() < end, "no recovery"
             time.sleep(0.2)
 
@@ -105,10 +115,7 @@ def test_killed_and_restarted(tf, make_cluster, job, index):
     assert isinstance(error, expected[:3] + (tf.errors.FailedPreconditionError,)), repr(error)
     expect_recovery(tf, c, init, loss, step)
     Call(s, loss).ended()
-    try:
-        s.close()
-    except tf.errors.OpError:
-        pass
+    close(tf, s)
 
 
 def test_a_peer_that_dies_is_noticed_at_once(tf, make_cluster):

@@ -14,7 +14,7 @@ from cluster_fixture import TENSORCTL, Cluster, wait_until
 HERE = os.path.dirname(os.path.abspath(__file__))
 JOBS = {"ps": 1, "chief": 1, "worker": 2}
 CLIENTS = [("chief", 0), ("worker", 0), ("worker", 1)]
-PATIENCE = 200  # seconds after which something counts as hung; nothing is expected to come near
+PATIENCE = 600  # seconds after which something counts as hung; nothing is expected to come near
 STEPS_AFTER = 200  # global steps that are trained once the last kill is over
 
 
