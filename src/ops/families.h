@@ -9,6 +9,7 @@
   X(accumulator_ops)   \
   X(addn)              \
   X(arg)               \
+  X(assert_next)       \
   X(avg_pool)          \
   X(barrier)           \
   X(batch_norm)        \
@@ -66,6 +67,7 @@
   X(one_shot)          \
   X(optional)          \
   X(pad)               \
+  X(quantize)          \
   X(queue)             \
   X(random)            \
   X(random_samples)    \
@@ -91,6 +93,7 @@
   X(slice)             \
   X(softmax)           \
   X(space)             \
+  X(sparse_cross)      \
   X(sparse_map)        \
   X(sparse_serialize)  \
   X(sparse_shape)      \

@@ -73,7 +73,7 @@ td_status td_ahead_create(const td_ahead_options *o, td_pool *pool, td_ahead **o
   a->cancellation = td_cancellation_create();
   a->last = &a->first;
   pthread_mutex_init(&a->lock, NULL);
-  td_status s = td_driver_set_root(a->driver, o->source, o->depth);
+  td_status s = td_driver_set_root(a->driver, o->source, o->consumer);
   if (s)
     release(a);
   else

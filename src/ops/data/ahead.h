@@ -16,8 +16,8 @@ typedef struct td_ahead_options {
   td_dataset *owner;    /* holds `f`; retained */
   const td_captured *f; /* NULL: elements as they come */
   int64_t limit;        /* elements in the buffer and in work, at least 1 */
-  int depth;            /* of the consumer in its tree */
-  bool any_order;       /* whichever is done first */
+  td_iterator *consumer;
+  bool any_order; /* whichever is done first */
 } td_ahead_options;
 
 td_status td_ahead_create(const td_ahead_options *o, td_pool *pool, td_ahead **out) TD_MUST_USE;

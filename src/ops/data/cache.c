@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "framework/device.h"
 #include "ops/data/archive.h"
+#include "ops/data/file_cache.h"
 #include "ops/data/held.h"
 #include "ops/families.h"
 
@@ -132,7 +133,7 @@ static td_status cache_archive(td_iterator *it, td_archive *a) {
   return td_archive_size(a, &c->next, ((cached *)it->dataset)->memory->count);
 }
 
-static const td_dataset_ops cache_ops = {.name = "Cache",
+static const td_dataset_ops cache_ops = {.name = "MemoryCacheImpl", /* the name in prefixes */
                                          .iterator_size = sizeof(cache_iterator),
                                          .start = cache_start,
                                          .advance = cache_advance,
@@ -162,9 +163,13 @@ static td_status compute_cache(td_kernel_ctx *ctx) {
   memory *m;
   TD_TRY(td_in_dataset(ctx, 0, &input));
   TD_TRY(td_in_text(ctx, 1, "filename", &filename));
-  if (filename.size) return td_unimplemented("Caching in a file is not supported: %.*s", TD_STR_ARG(filename));
+  const td_data_spec *spec = &((td_dataset_kernel *)ctx->state)->spec;
+  if (filename.size) {
+    td_status status = td_file_cache_create(spec, input, filename, &d);
+    return td_out_dataset(ctx, status, d);
+  }
   TD_TRY(find_memory(ctx, &m));
-  td_status s = td_dataset_create(&cache_ops, sizeof(cached), &((td_dataset_kernel *)ctx->state)->spec, &input, 1, &d);
+  td_status s = td_dataset_create(&cache_ops, sizeof(cached), spec, &input, 1, &d);
   if (s)
     td_resource_release(m);
   else

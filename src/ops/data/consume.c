@@ -14,7 +14,7 @@ static void consumer_destroy(td_request *r) { td_free(TD_CONTAINER_OF(r, consume
 /* Runs `d` for its first element, which is all that is asked for. */
 static void consume(td_kernel_ctx *ctx, td_dataset *d, void (*done)(td_request *, td_status, td_element *)) {
   td_driver *driver = td_driver_create(ctx->step->pool);
-  td_status s = td_driver_set_root(driver, d, 0);
+  td_status s = td_driver_set_root(driver, d, NULL);
   if (s) {
     td_driver_release(driver);
     td_kernel_done(ctx, s);

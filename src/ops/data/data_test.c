@@ -116,6 +116,68 @@ static void windows_and_caches(void **state) {
   expect(counted("RepeatDataset", op("CacheDataset", ONE_INT, range_of(0, 3, 1), empty_string(), NULL), 1), "0 1 2");
 }
 
+/* The first iterator leaves the cache, the others read it; one at a time writes. */
+static void caches_in_files(void **state) {
+  char folder[] = "/tmp/data_test_XXXXXX", name[64], path[128];
+  assert_non_null(mkdtemp(folder));
+  snprintf(name, sizeof name, "%s/cache", folder);
+  expect(op("CacheDataset", ONE_INT, range_of(0, 4, 1), text_tensor(name), NULL), "0 1 2 3");
+  expect(op("CacheDataset", ONE_INT, range_of(0, 0, 1), text_tensor(name), NULL), "0 1 2 3");
+  td_driver *wrong = drive(op("CacheDataset", "output_types: [float]; output_shapes: [unknown]",
+                              op("TensorDataset", "Toutput_types: [float]; output_shapes: [unknown]",
+                                 td_test_tensor(TD_FLOAT, "[]", "1"), NULL),
+                              text_tensor(name), NULL),
+                           NULL);
+  char *got = some_of(wrong, 1);
+  assert_string_equal(got, "!The cache has a int64 under       0_0 where the dataset has a float");
+  td_free(got);
+  td_driver_release(wrong);
+  for (const char *const *end = (const char *const[]){".index", ".data-00000-of-00001", NULL}; *end; end++) {
+    snprintf(path, sizeof path, "%s%s", name, *end);
+    assert_int_equal(unlink(path), 0);
+  }
+  td_tensor *d = op("CacheDataset", ONE_INT, range_of(0, 4, 1), text_tensor(name), NULL);
+  td_driver *first = drive(td_tensor_retain(d), pool), *second = drive(d, pool);
+  td_element *e;
+  assert_null(next(first, &e));
+  td_element_free(e);
+  td_status s = next(second, &e);
+  assert_int_equal(td_status_code(s), TD_ALREADY_EXISTS);
+  td_status_free(s);
+  td_driver_release(first);
+  s = TD_STATUS_OK;
+  do { /* what the driver held goes on the thread that ended its last request */
+    td_status_free(s);
+    s = next(second, &e);
+  } while (td_status_code(s) == TD_ALREADY_EXISTS);
+  assert_null(s);
+  td_element_free(e);
+  td_driver_release(second);
+  while (rmdir(folder)) usleep(1000); /* nothing of a cache that is not whole remains */
+}
+
+/* An iterator over `d`, which it releases, cannot be made. */
+static void expect_refused(td_tensor *d, const char *text) {
+  td_tensor *it = op("IteratorV2", "shared_name: 'refused'; container: ''; " ONE_INT, NULL), *in[] = {d, it};
+  td_assert_run_fails(&(td_op_run){.op = "MakeIterator", .device = device, .in = in, .in_count = 2},
+                      TD_INVALID_ARGUMENT, text);
+  td_tensor_release(d);
+  td_tensor_release(it);
+}
+
+static td_tensor *asserting(td_tensor *d, const char *shape, const char *names) {
+  return op("AssertNextDataset", ONE_INT, d, td_test_tensor(TD_STRING, shape, names), NULL);
+}
+
+static void what_comes_next(void **state) {
+  td_tensor *d = asserting(range_of(0, 9, 1), "[2]", "Take PrefetchV2");
+  expect(op("PrefetchDataset", ONE_INT, counted("TakeDataset", d, 2), number(2), NULL), "0 1");
+  expect_refused(counted("TakeDataset", asserting(range_of(0, 9, 1), "[1]", "Whoops"), 2),
+                 "Asserted Whoops transformation at offset 0 but encountered Take transformation instead.");
+  expect_refused(counted("SkipDataset", counted("TakeDataset", asserting(range_of(0, 9, 1), "[2]", "Take Skip"), 2), 0),
+                 "Asserted next 2 transformations but encountered only 1.");
+}
+
 static void shuffling(void **state) {
   expect(counted("TakeDataset",
                  op("ShuffleDataset", "reshuffle_each_iteration: false; " ONE_INT, range_of(0, 100, 1), number(10),
@@ -278,9 +340,9 @@ static void ends_while_working(void **state) {
 
 static void depth_is_bounded(void **state) {
   td_tensor *d = range_of(0, 3, 1);
-  for (int i = 1; i < TD_DATASET_MAX_DEPTH; i++) d = counted("SkipDataset", d, 0);
+  for (int i = 1; i < TD_DATASET_MAX_DEPTH; i++) d = counted("TakeDataset", d, 9);
   td_tensor *in[] = {d, number(0)};
-  td_assert_run_fails(&(td_op_run){.op = "SkipDataset", .attrs = ONE_INT, .device = device, .in = in, .in_count = 2},
+  td_assert_run_fails(&(td_op_run){.op = "TakeDataset", .attrs = ONE_INT, .device = device, .in = in, .in_count = 2},
                       TD_INVALID_ARGUMENT, "nested more than 1000 deep");
   td_tensor_release(in[1]);
   expect(d, "0 1 2");
@@ -370,6 +432,8 @@ int main(void) {
       cmocka_unit_test(functions_of_elements),
       cmocka_unit_test(ahead),
       cmocka_unit_test(windows_and_caches),
+      cmocka_unit_test(caches_in_files),
+      cmocka_unit_test(what_comes_next),
       cmocka_unit_test(shuffling),
       cmocka_unit_test(groups),
       cmocka_unit_test(records_of_files),

@@ -17,7 +17,8 @@ enum driver_state {
 struct td_driver {
   _Atomic int refs, watchers; /* all who retain it are one watcher */
   td_pool *pool;
-  int depth; /* of its root's parent */
+  int depth;             /* of its root's parent */
+  td_iterator *consumer; /* while its tree is being made */
   td_iterator *root;
   pthread_mutex_t lock;
   /* guarded by lock */
@@ -89,9 +90,16 @@ td_status td_driver_archive(td_driver *d, td_archive *a) {
   return td_archive_iterator(a, d->root);
 }
 
-td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) {
-  d->depth = depth;
-  return td_iterator_create(dataset, NULL, d, &d->root);
+td_status td_driver_set_root(td_driver *d, td_dataset *dataset, td_iterator *consumer) {
+  d->depth = consumer ? consumer->depth : 0;
+  d->consumer = consumer;
+  td_status s = td_iterator_create(dataset, NULL, d, &d->root);
+  d->consumer = NULL;
+  return s;
+}
+
+const td_iterator *td_iterator_consumer(const td_iterator *it) {
+  return it->parent ? it->parent : it->driver->consumer;
 }
 
 /* ---- requests ---- */

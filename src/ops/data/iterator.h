@@ -37,6 +37,9 @@ void td_iterator_destroy(td_iterator *it);
 /* An iterator over an input of it->dataset. */
 td_status td_iterator_create_input(td_iterator *it, int input, td_iterator **out) TD_MUST_USE;
 
+/* Who takes its elements, also across drivers; NULL: nobody. Only while `it` is being made. */
+const td_iterator *td_iterator_consumer(const td_iterator *it);
+
 /* ---- inside advance() ---- */
 
 static inline td_next td_iterator_pull(td_iterator *it, td_iterator *input) {
@@ -69,9 +72,8 @@ td_driver *td_driver_watch(td_driver *d);
 void td_driver_unwatch(td_driver *d);
 td_pool *td_driver_pool(const td_driver *d);
 int td_driver_depth(const td_driver *d); /* of its root's parent in another driver's tree; 0: none */
-/* Makes it run an iterator over `dataset`, which lies `depth` iterators deep in another driver's tree (0: in none).
- * Once. */
-td_status td_driver_set_root(td_driver *d, td_dataset *dataset, int depth) TD_MUST_USE;
+/* Makes it run an iterator over `dataset`, for an iterator of another driver's tree (NULL: none). Once. */
+td_status td_driver_set_root(td_driver *d, td_dataset *dataset, td_iterator *consumer) TD_MUST_USE;
 
 td_dataset *td_driver_dataset(const td_driver *d); /* its root's, borrowed */
 /* As td_iterator_costs(), for td_request.use. */

@@ -25,7 +25,7 @@ td_iterator_resource *td_iterator_resource_create(const td_data_spec *spec) {
 td_status td_iterator_resource_set(td_iterator_resource *r, td_dataset *dataset, td_pool *pool) {
   TD_TRY(td_data_spec_check(&r->spec, &dataset->spec));
   td_driver *d = td_driver_create(pool);
-  td_status s = td_driver_set_root(d, dataset, 0);
+  td_status s = td_driver_set_root(d, dataset, NULL);
   if (s) {
     td_driver_release(d);
     return s;

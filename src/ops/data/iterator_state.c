@@ -110,7 +110,7 @@ static td_status in_state(const td_tensor *t, td_str *out) {
 static td_status revive(td_dataset *dataset, td_str state, td_pool *pool, td_driver **out) {
   td_archive a = {.in = td_wire_of(state)};
   td_driver *d = td_driver_create(pool);
-  td_status s = td_driver_set_root(d, dataset, 0);
+  td_status s = td_driver_set_root(d, dataset, NULL);
   if (!s) s = td_driver_archive(d, &a);
   if (!s && td_wire_left(&a.in)) s = td_archive_invalid("something follows it");
   td_archive_deinit(&a);

@@ -299,7 +299,7 @@ static td_status start_source(multi *m, td_dataset *d, td_pool *pool, int64_t ma
   pthread_mutex_init(&s->lock, NULL);
   s->driver = td_driver_create(pool);
   s->cancellation = td_cancellation_create();
-  td_status status = td_driver_set_root(s->driver, d, 0);
+  td_status status = td_driver_set_root(s->driver, d, NULL);
   if (status) {
     source_release(s);
     return status;

@@ -28,7 +28,7 @@ static td_status working_start(td_iterator *it) {
                         .owner = it->dataset,
                         .f = calls ? &d->f : NULL,
                         .limit = d->limit,
-                        .depth = it->depth,
+                        .consumer = it,
                         .any_order = d->any_order};
   if (d->limit == AUTOTUNE) o.limit = calls ? td_pool_threads(pool) : AUTOTUNED_BUFFER;
   if (calls) o.limit = TD_MIN(o.limit, MAX_PARALLEL);

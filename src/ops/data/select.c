@@ -39,10 +39,15 @@ static td_status make_counted(td_kernel_ctx *ctx, const td_dataset_ops *ops, int
   return td_out_dataset(ctx, TD_STATUS_OK, d);
 }
 
-static td_status compute_counted(td_kernel_ctx *ctx, const td_dataset_ops *ops) {
+/* `nothing`: the count that makes no difference (below 0: any such), for which the input is handed on. */
+static td_status compute_counted(td_kernel_ctx *ctx, const td_dataset_ops *ops, int64_t nothing) {
   int64_t count;
+  td_dataset *input;
   TD_TRY(td_in_int(ctx, 1, "count", &count));
-  return make_counted(ctx, ops, count, 0);
+  if (nothing < 0 ? count >= 0 : count != nothing) return make_counted(ctx, ops, count, 0);
+  TD_TRY(td_in_dataset(ctx, 0, &input));
+  td_out_forward(ctx, 0, 0);
+  return TD_STATUS_OK;
 }
 
 /* ---- Take ---- */
@@ -75,7 +80,7 @@ static const td_dataset_ops take_ops = {.name = "Take",
                                         .archive = single_archive,
                                         .cardinality = take_cardinality};
 
-static td_status compute_take(td_kernel_ctx *ctx) { return compute_counted(ctx, &take_ops); }
+static td_status compute_take(td_kernel_ctx *ctx) { return compute_counted(ctx, &take_ops, -1); }
 
 /* ---- Skip ---- */
 
@@ -109,7 +114,7 @@ static const td_dataset_ops skip_ops = {.name = "Skip",
                                         .archive = single_archive,
                                         .cardinality = skip_cardinality};
 
-static td_status compute_skip(td_kernel_ctx *ctx) { return compute_counted(ctx, &skip_ops); }
+static td_status compute_skip(td_kernel_ctx *ctx) { return compute_counted(ctx, &skip_ops, 0); }
 
 /* ---- Repeat: for ever if the count is negative, but not over an empty input ---- */
 
@@ -153,7 +158,7 @@ static const td_dataset_ops repeat_ops = {.name = "Repeat",
                                           .archive = single_archive,
                                           .cardinality = repeat_cardinality};
 
-static td_status compute_repeat(td_kernel_ctx *ctx) { return compute_counted(ctx, &repeat_ops); }
+static td_status compute_repeat(td_kernel_ctx *ctx) { return compute_counted(ctx, &repeat_ops, 1); }
 
 /* ---- Shard: every count-th element ---- */
 

@@ -112,13 +112,13 @@ static td_status window_archive(td_iterator *it, td_archive *a) {
   window_iterator *w = (window_iterator *)it;
   const windowed *d = (const windowed *)it->dataset;
   const td_data_spec *spec = &it->dataset->inputs[0]->spec;
-  td_element **items = w->items + w->first; /* while writing; a new iterator has none */
   TD_TRY(td_archive_bool(a, &w->input_ended));
   TD_TRY(td_archive_int(a, &w->skip, 0, INT64_MAX));
-  if (a->is_writing)
-    TD_TRY(td_archive_elements(a, spec, &items, &w->count, &w->capacity));
-  else
-    TD_TRY(td_archive_elements(a, spec, &w->items, &w->count, &w->capacity));
+  /* those at the front are gone; a new iterator has none of these */
+  td_element **items = w->first ? w->items + w->first : w->items;
+  td_status s = td_archive_elements(a, spec, &items, &w->count, &w->capacity);
+  if (!a->is_writing) w->items = items;
+  if (s) return s;
   if ((int64_t)w->count > d->span) return td_archive_invalid("a window has too many elements");
   return td_archive_input(a, it, 0, &w->input);
 }
