@@ -44,8 +44,8 @@ void td_step_table_abandon(td_step_table *t, td_step_entry *e);
 void td_step_table_cleanup(td_step_table *t, int64_t id);
 /* The id may be used again: a step with collectives that failed is tried again with its id where TensorFlow leads. */
 void td_step_table_reopen(td_step_table *t, int64_t id);
-/* The same for all steps that this worker session has started, running ones are cancelled: its master is gone and will
- * clean up none of them. */
+/* CleanupGraph of all steps that this worker session has started, running ones are cancelled: its master is gone and
+ * will clean up none of them. */
 void td_step_table_cleanup_of(td_step_table *t, uint64_t starter);
 /* Cancels what runs in the step here; nothing if it is not known. */
 void td_step_table_cancel(td_step_table *t, int64_t id);
