@@ -25,6 +25,7 @@ typedef struct remote_worker {
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
   atomic_int dialect;    /* td_frame_dialect, or DIALECT_UNKNOWN */
+  atomic_bool is_single; /* it does not know RecvTensors */
 } remote_worker;
 
 static const char *const method_paths[] = {
@@ -53,12 +54,22 @@ static const ProtobufCMessageDescriptor *reply_type(td_worker_method m) {
   }
 }
 
-/* The channel of the calling loop; of the first loop on other threads. */
-static td_status channel(remote_worker *w, td_channel **out) {
+/* The calling loop; the first one on other threads. */
+static int loop_index(const remote_worker *w) {
   td_loop *current = td_loop_current();
-  int i = 0;
-  for (int k = 0; k < w->task->loop_count; k++)
-    if (w->task->loops[k] == current) i = k;
+  for (int i = 0; i < w->task->loop_count; i++)
+    if (w->task->loops[i] == current) return i;
+  return 0;
+}
+
+static td_loop *loop_of(const td_worker *base) {
+  const remote_worker *w = (const remote_worker *)base;
+  return w->task->loops[loop_index(w)];
+}
+
+/* That loop's channel. */
+static td_status channel(remote_worker *w, td_channel **out) {
+  int i = loop_index(w);
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&w->lock);
   if (!w->channels[i]) {
@@ -476,6 +487,35 @@ static td_client_call *unary(td_worker *base, const char *path, td_payload *mess
   return td_channel_call(ch, &options, message);
 }
 
+/* ---- RecvTensors ---- */
+
+/* Keys go out as tensord takes them, in either dialect; to other peers only those that read the same in both. */
+static bool takes_batches(const td_worker *base, td_frame_id frame) {
+  const remote_worker *w = (const remote_worker *)base;
+  int dialect = atomic_load_explicit(&w->dialect, memory_order_relaxed);
+  if (atomic_load_explicit(&w->is_single, memory_order_relaxed)) return false;
+  return dialect == TD_FRAMES_ANY || (dialect == DIALECT_UNKNOWN && frame.id_1x == frame.id_2x);
+}
+
+static td_client_call *recv_one(void *arg, td_channel *ch, int64_t step_id, td_str key, td_recv *request) {
+  return start_recv(arg, ch, step_id, key, request);
+}
+
+static void knows_no_batches(void *arg) {
+  atomic_store_explicit(&((remote_worker *)arg)->is_single, true, memory_order_relaxed);
+}
+
+static void recv_tensors(td_worker *base, td_recv_batch *b) {
+  remote_worker *w = (remote_worker *)base;
+  td_channel *ch;
+  td_status s = channel(w, &ch);
+  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers};
+  if (s)
+    td_recv_batch_fail(b, s);
+  else
+    td_recv_batch_start(b, ch, &peer);
+}
+
 static td_frame_dialect dialect_of(const td_worker *base) {
   int d = atomic_load_explicit(&((const remote_worker *)base)->dialect, memory_order_relaxed);
   return d == DIALECT_UNKNOWN ? TD_FRAMES_ANY : (td_frame_dialect)d;
@@ -491,6 +531,9 @@ static const td_worker_ops ops = {
     .logging = logging,
     .recv_tensor = recv_tensor,
     .unary = unary,
+    .takes_batches = takes_batches,
+    .recv_tensors = recv_tensors,
+    .loop = loop_of,
     .dialect = dialect_of,
 };
 

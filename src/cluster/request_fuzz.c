@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "cluster/recv_batch.h"
 #include "cluster/testing.h"
 #include "proto/message.h"
 #include "tensor/memory.h"
@@ -54,6 +55,7 @@ static const struct {
     WORKER("CompleteGroup", complete_group),
     WORKER("CompleteInstance", complete_instance),
     WORKER("GetStepSequence", get_step_sequence),
+    {TD_RECV_TENSORS_PATH, NULL}, /* tensord's own, no protobuf */
 };
 
 static const char graph_text[] =
@@ -161,6 +163,14 @@ static void prepare(void) {
 
 /* ---- one request ---- */
 
+static const char placeholder[] = ";0000000000000001;"; /* an incarnation in a rendezvous key */
+
+static void put_keys_right(char *bytes, size_t size) {
+  char *end = bytes + size;
+  for (char *at = bytes; (at = memmem(at, (size_t)(end - at), placeholder, 18)); at += 18)
+    memcpy(at + 1, live.incarnation, 16);
+}
+
 static void put_handles_right(ProtobufCMessage *m, bool of_master) {
   for (unsigned i = 0; i < m->descriptor->n_fields; i++) {
     const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
@@ -170,8 +180,7 @@ static void put_handles_right(ProtobufCMessage *m, bool of_master) {
       if (*text && **text == 'x') continue;
       if (!strcmp(f->name, "session_handle")) *text = of_master ? live.session : live.worker_session;
       if (!strcmp(f->name, "graph_handle")) *text = live.graph;
-      char *incarnation = strcmp(f->name, "rendezvous_key") ? NULL : strstr(*text, ";0000000000000001;");
-      if (incarnation) memcpy(incarnation + 1, live.incarnation, 16);
+      if (!strcmp(f->name, "rendezvous_key")) put_keys_right(*text, strlen(*text));
     } else if (f->type == PROTOBUF_C_TYPE_BOOL && !strcmp(f->name, "create_worker_session_called")) {
       *(protobuf_c_boolean *)at = true;
     } else if (f->type == PROTOBUF_C_TYPE_INT64 && !strcmp(f->name, "handle")) {
@@ -191,7 +200,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   td_str bytes = td_str_n(data + 1, size - 1);
   td_arena arena = {0};
   td_strbuf encoded = {0};
-  if (!(data[0] & 64)) {
+  if (!(data[0] & 64) && !methods[method].type) {
+    td_strbuf_append(&encoded, bytes);
+    if (encoded.size) put_keys_right(encoded.data, encoded.size);
+    bytes = td_strbuf_view(&encoded);
+  } else if (!(data[0] & 64)) {
     ProtobufCMessage *m;
     td_status s = td_message_decode(methods[method].type, bytes, &arena, &m);
     if (!s) {

@@ -12,6 +12,7 @@
 #include "base/random.h"
 #include "cluster/master.h"
 #include "cluster/peers.h"
+#include "cluster/recv_batch.h"
 #include "cluster/services.h"
 #include "cluster/status_service.h"
 #include "cluster/step_sequence.h"
@@ -150,6 +151,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->master_ids = td_request_ids_create(MASTER_IDS);
   t->peers = td_peers_create(t, t->cluster, t->name);
   t->steps = td_step_table_create(t);
+  t->batches = td_recv_batches_create();
   t->transfers = td_transfer_log_create();
   t->waits = td_waits_create(t);
   t->collectives = td_resolver_create(NULL);
@@ -211,6 +213,7 @@ void td_server_destroy(td_server *s) {
   td_master_destroy(t->master);
   td_resolver_release(t->collectives);
   td_step_sequences_destroy(t->sequences);
+  td_recv_batches_destroy(t->batches);
   td_transfer_log_destroy(t->transfers);
   td_waits_destroy(t->waits);
   td_request_ids_destroy(t->worker_ids);

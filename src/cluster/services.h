@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "cluster/task.h"
+#include "framework/rendezvous.h"
 #include "rpc/rpc.h"
 
 /* `service` of each method is the td_task. */
@@ -18,6 +19,11 @@ void td_recv_buf_method(void *service, td_call *call, td_str request);
 void td_complete_group_method(void *service, td_call *call, td_str request);
 void td_complete_instance_method(void *service, td_call *call, td_str request);
 void td_get_step_sequence_method(void *service, td_call *call, td_str request);
+/* RecvTensor, and tensord's own RecvTensors (recv_batch.h). */
+void td_recv_tensor_method(void *service, td_call *call, td_str request);
+void td_recv_tensors_method(void *service, td_call *call, td_str request);
+/* A key of theirs; it must name a device of this task, and this incarnation of it. Parts borrow from `text`. */
+td_status td_recv_key_parse(const td_task *task, td_str text, td_rendezvous_key *key, td_frame_id *frame) TD_MUST_USE;
 
 /* Runs a request's handler on a control thread. The handler owns the call from then on; one that waits for others must
  * end when `gave_up` becomes true: the client has gone, or the server stops. */

@@ -13,6 +13,7 @@
 typedef struct td_debugger td_debugger;
 typedef struct td_master td_master;
 typedef struct td_peers td_peers;
+typedef struct td_recv_batches td_recv_batches;
 typedef struct td_resolver td_resolver;
 typedef struct td_step_sequences td_step_sequences;
 typedef struct td_step_table td_step_table;
@@ -38,6 +39,7 @@ typedef struct td_task {
   td_debugger *debugger;
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;
+  td_recv_batches *batches; /* of tensors that peers receive */
   td_transfer_log *transfers;
   td_waits *waits;
   td_worker_sessions *sessions;

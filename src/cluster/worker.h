@@ -5,6 +5,7 @@
 #define TD_CLUSTER_WORKER_H_
 
 #include "base/status.h"
+#include "cluster/recv_batch.h"
 #include "framework/rendezvous.h"
 #include "graph/partition.h"
 #include "proto/worker.pb-c.h"
@@ -92,6 +93,11 @@ typedef struct td_worker_ops {
   td_client_call *(*unary)(td_worker *w, const char *path, td_payload *message, td_receiver *receiver,
                            uint64_t deadline_ns,
                            void (*done)(void *arg, td_status status, td_str reply, td_str details), void *arg);
+  /* Whether peers that are asked for several tensors at once understand that, as far as is known; a frame's too. */
+  bool (*takes_batches)(const td_worker *w, td_frame_id frame);
+  /* Starts a batch, or fails it. On loop(), where the rest of it runs, too. Only of peers. */
+  void (*recv_tensors)(td_worker *w, td_recv_batch *b);
+  td_loop *(*loop)(const td_worker *w); /* the calling loop if it is one of this task, else the task's first */
   /* How the task names frames of loops; TD_FRAMES_ANY also for a peer that has not answered a GetStatus yet. */
   td_frame_dialect (*dialect)(const td_worker *w);
 } td_worker_ops;

@@ -31,12 +31,15 @@ td_status td_rendezvous_key_parse(td_str text, td_rendezvous_key *key, td_frame_
 /* The full key for the wire, with the frame id of one dialect (`is_2x`). */
 void td_rendezvous_key_format(const td_rendezvous_key *key, td_frame_id frame, bool is_2x, td_strbuf *out);
 
+enum { TD_RECV_SHARED_MAX = 64 * 1024 }; /* bytes of a tensor that may share a message with others */
+
 /* A receive in progress, intrusive; embed it. */
 typedef struct td_recv td_recv;
 struct td_recv {
   /* Exactly once; no lock held; any thread (possibly inside recv()). On OK *t is one reference, the receiver's
    * (NULL if dead). */
   void (*done)(td_recv *r, td_status status, td_tensor *t, bool is_dead);
+  bool is_large; /* in, a hint: it will be more than TD_RECV_SHARED_MAX bytes, and gets a message of its own */
   td_recv *next; /* the rendezvous's */
   void *impl;    /* the rendezvous's */
 };

@@ -1,4 +1,6 @@
 /* Send and Recv: a program's ends of edges to other devices, tasks and the client. sendrecv_ops.cc. */
+#include <stdatomic.h>
+
 #include "base/mem.h"
 #include "framework/rendezvous.h"
 #include "ops/families.h"
@@ -6,6 +8,7 @@
 typedef struct port {
   td_arena arena;
   td_rendezvous_key key;
+  atomic_bool was_large; /* receives: so the next one will be, most likely */
 } port;
 
 static td_status port_create(td_kernel_builder *b, void *state) {
@@ -52,6 +55,7 @@ static void received(td_recv *request, td_status status, td_tensor *t, bool is_d
   receive *r = TD_CONTAINER_OF(request, receive, request);
   td_kernel_ctx *ctx = r->ctx;
   td_free(r);
+  if (t) atomic_store_explicit(&((port *)ctx->state)->was_large, t->size > TD_RECV_SHARED_MAX, memory_order_relaxed);
   if (is_dead) {
     td_tensor_release(t);
     t = NULL;
@@ -69,6 +73,7 @@ static void recv_compute(td_kernel_ctx *ctx) {
   }
   receive *r = td_new(receive);
   r->request.done = received;
+  r->request.is_large = atomic_load_explicit(&p->was_large, memory_order_relaxed);
   r->ctx = ctx;
   td_rendezvous_recv(ctx->step->rendezvous, &p->key, ctx->frame, &r->request);
 }

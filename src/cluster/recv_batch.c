@@ -1,0 +1,211 @@
+#include "cluster/recv_batch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "cluster/messages.h"
+#include "proto/wire.h"
+#include "tensor/tensor_proto.h"
+
+typedef struct item {
+  td_recv *request; /* NULL once its done() was called, or RecvTensor asks for it */
+  td_str key;
+  td_transfer *transfer; /* NULL: transfers are not logged */
+  td_client_call *alone; /* guarded by the batch's lock: the RecvTensor of one that was too large */
+} item;
+
+struct td_recv_batch {
+  atomic_uint refs; /* its users', and one while a call is in flight */
+  int64_t step_id;
+  size_t count, left; /* left: loop thread */
+  td_channel *ch;
+  td_recv_batch_peer peer;
+  pthread_mutex_t lock;
+  /* guarded by lock */
+  td_client_call *call;
+  bool is_cancelled;
+  item items[];
+};
+
+td_recv_batch *td_recv_batch_create(int64_t step_id, size_t count) {
+  td_recv_batch *b = td_calloc(1, sizeof *b + count * sizeof b->items[0]);
+  atomic_init(&b->refs, 1);
+  b->step_id = step_id;
+  pthread_mutex_init(&b->lock, NULL);
+  return b;
+}
+
+td_recv_batch *td_recv_batch_retain(td_recv_batch *b) {
+  atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+  return b;
+}
+
+void td_recv_batch_release(td_recv_batch *b) {
+  /* acq_rel: the last owner sees every use before it frees */
+  if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+  for (size_t i = 0; i < b->count; i++)
+    if (b->items[i].alone) td_client_call_release(b->items[i].alone);
+  if (b->call) td_client_call_release(b->call);
+  pthread_mutex_destroy(&b->lock);
+  td_free(b);
+}
+
+void td_recv_batch_add(td_recv_batch *b, td_str key, td_recv *request) {
+  b->items[b->count++] = (item){.request = request, .key = key};
+  b->left++;
+}
+
+/* Keeps the handle of a call that was just started, for a cancel. Takes it; may be NULL. */
+static void keep_call(td_recv_batch *b, td_client_call **place, td_client_call *call) {
+  pthread_mutex_lock(&b->lock);
+  td_client_call *before = *place;
+  *place = call;
+  bool cancel = b->is_cancelled;
+  pthread_mutex_unlock(&b->lock);
+  if (cancel && call) td_client_call_cancel(call);
+  if (before) td_client_call_release(before);
+}
+
+void td_recv_batch_cancel(td_recv_batch *b) {
+  pthread_mutex_lock(&b->lock);
+  b->is_cancelled = true;
+  if (b->call) td_client_call_cancel(b->call);
+  for (size_t i = 0; i < b->count; i++)
+    if (b->items[i].alone) td_client_call_cancel(b->items[i].alone);
+  pthread_mutex_unlock(&b->lock);
+}
+
+/* ---- what comes ---- */
+
+static void deliver(td_recv_batch *b, item *it, td_status status, td_tensor *t, bool is_dead, int64_t sent_us) {
+  td_recv *request = it->request;
+  it->request = NULL;
+  b->left--;
+  td_transfer_end(it->transfer, !status, sent_us, t ? t->size : 0);
+  request->done(request, status, t, is_dead);
+}
+
+void td_recv_batch_fail(td_recv_batch *b, td_status status) {
+  td_recv_batch_retain(b); /* its last user may go with its last request */
+  for (size_t i = 0; i < b->count; i++)
+    if (b->items[i].request) deliver(b, &b->items[i], td_status_retain(status), NULL, false, 0);
+  td_status_free(status);
+  td_recv_batch_release(b);
+}
+
+static void ask_alone(td_recv_batch *b, item *it) {
+  td_recv *request = it->request;
+  it->request = NULL;
+  b->left--;
+  td_transfer_end(it->transfer, false, 0, 0); /* the call has one of its own */
+  keep_call(b, &it->alone, b->peer.recv_tensor(b->peer.arg, b->ch, b->step_id, it->key, request));
+}
+
+/* One tensor of a reply, at *w: its place was read. */
+static td_status take_one(td_recv_batch *b, uint64_t place, const td_wire_field *f, int64_t sent_us) {
+  if (place >= b->count || !b->items[place].request)
+    return td_internal("RecvTensors answered with number %llu of %zu, which it was not asked for",
+                       (unsigned long long)place, b->count);
+  item *it = &b->items[place];
+  if (f->number == 2) {
+    td_tensor *t = NULL;
+    td_status s = td_tensor_decode(f->bytes, &t);
+    deliver(b, it, s, t, false, sent_us);
+  } else if (f->value == TD_BATCH_DEAD) {
+    deliver(b, it, TD_STATUS_OK, NULL, true, sent_us);
+  } else if (f->value == TD_BATCH_TOO_LARGE) {
+    ask_alone(b, it);
+  } else {
+    return td_internal("RecvTensors answered %llu where 1 or 2 is known", (unsigned long long)f->value);
+  }
+  return TD_STATUS_OK;
+}
+
+static td_status take(td_recv_batch *b, td_str reply) {
+  td_wire w = td_wire_of(reply);
+  td_wire_field f;
+  bool bad = false;
+  int64_t sent_us = 0;
+  uint64_t place = UINT64_MAX;
+  td_status s = TD_STATUS_OK;
+  while (!s && td_wire_next(&w, &f, &bad)) {
+    if (f.number == 4 && f.type == TD_WIRE_VARINT) sent_us = (int64_t)f.value;
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) place = f.value;
+    if ((f.number == 2 && f.type == TD_WIRE_BYTES) || (f.number == 3 && f.type == TD_WIRE_VARINT))
+      s = take_one(b, place, &f, sent_us);
+  }
+  return !s && bad ? td_internal("malformed reply of RecvTensors") : s;
+}
+
+/* ---- calls ---- */
+
+static void ask(td_recv_batch *b, td_strbuf *body);
+
+/* The number to ask for the rest by; 0: there is none. It stands before the tensors. */
+static uint64_t rest_of(td_str reply) {
+  td_wire w = td_wire_of(reply);
+  td_wire_field f;
+  bool bad = false;
+  while (td_wire_next(&w, &f, &bad) && f.number != 1)
+    if (f.number == 5 && f.type == TD_WIRE_VARINT) return f.value;
+  return 0;
+}
+
+static void answered(void *arg, td_status status, td_str reply, td_str details) {
+  td_recv_batch *b = arg;
+  if (status && td_status_code(status) == TD_UNIMPLEMENTED) {
+    td_status_free(status);
+    b->peer.is_unknown(b->peer.arg);
+    for (size_t i = 0; i < b->count; i++)
+      if (b->items[i].request) ask_alone(b, &b->items[i]);
+    td_recv_batch_release(b);
+    return;
+  }
+  status = td_status_from_call(status, details);
+  uint64_t rest = status ? 0 : rest_of(reply);
+  if (rest) { /* first, so that it is on its way while kernels run */
+    td_strbuf body = {0};
+    td_wire_put_uint(&body, 3, rest);
+    ask(b, &body);
+  }
+  if (!status) status = take(b, reply);
+  if (!status && !rest && b->left) status = td_internal("RecvTensors left out %zu of %zu tensors", b->left, b->count);
+  if (status && rest) td_recv_batch_cancel(b);
+  if (status) td_recv_batch_fail(b, status);
+  td_recv_batch_release(b);
+}
+
+/* One call; takes the body's buffer. The call holds a reference. */
+static void ask(td_recv_batch *b, td_strbuf *body) {
+  td_wire_put_uint(body, 1, (uint64_t)b->step_id);
+  td_wire_put_uint(body, 7, td_random_fast_u64() >> 1 | 1);
+  td_payload message = {0};
+  size_t size = body->size;
+  td_payload_take(&message, td_strbuf_take(body), size);
+  td_call_options options = {
+      .path = TD_RECV_TENSORS_PATH,
+      .deadline_ns = TD_NO_DEADLINE,
+      .wait_for_ready = false,
+      .done = answered,
+      .arg = td_recv_batch_retain(b),
+  };
+  keep_call(b, &b->call, td_channel_call(b->ch, &options, &message));
+}
+
+void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer) {
+  td_strbuf body = {0};
+  b->ch = ch;
+  b->peer = *peer;
+  if (b->count == 1) {
+    ask_alone(b, &b->items[0]);
+    return;
+  }
+  for (size_t i = 0; i < b->count; i++) {
+    b->items[i].transfer = td_transfer_begin(peer->transfers, b->step_id, b->items[i].key);
+    td_wire_put_bytes(&body, 2, b->items[i].key);
+  }
+  ask(b, &body);
+}

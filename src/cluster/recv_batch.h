@@ -1,0 +1,56 @@
+/* Several tensors of a step asked of one peer together, where RecvTensor has a call for each.
+ *
+ * RecvTensors, between tensord tasks only (a TensorFlow server answers UNIMPLEMENTED, and is not asked again):
+ *
+ *   request   1 step_id, 2 key (repeated), 7 request_id; or, for those that are left, 1 step_id, 3 batch
+ *   reply     sent as soon as one tensor is there, with all that are there by then. 4 sent_us; 5 batch, if some are
+ *             left; then of each tensor, in this order, 1 the place of its key in the request and one of
+ *             2 TensorProto, 3 a number: 1 it is dead, 2 it is too large to share a message: ask for it by RecvTensor
+ *
+ * So tensors that are made one after the other gather while the reply before them is on its way: as the calls take
+ * longer, they get fewer.
+ */
+#ifndef TD_CLUSTER_RECV_BATCH_H_
+#define TD_CLUSTER_RECV_BATCH_H_
+
+#include "cluster/transfer_log.h"
+#include "framework/rendezvous.h"
+#include "rpc/rpc.h"
+
+#define TD_RECV_TENSORS_PATH "/tensord.WorkerService/RecvTensors"
+
+enum { TD_BATCH_DEAD = 1, TD_BATCH_TOO_LARGE = 2 };
+
+typedef struct td_recv_batch td_recv_batch;
+
+/* What a batch needs of the peer's connection. */
+typedef struct td_recv_batch_peer {
+  /* RecvTensor of one key; as recv_tensor() in worker.h. */
+  td_client_call *(*recv_tensor)(void *arg, td_channel *ch, int64_t step_id, td_str key, td_recv *request);
+  void (*is_unknown)(void *arg); /* the peer does not know RecvTensors */
+  void *arg;
+  td_transfer_log *transfers;
+} td_recv_batch_peer;
+
+/* A batch that receives nothing yet; one reference. */
+td_recv_batch *td_recv_batch_create(int64_t step_id, size_t count);
+/* Before it starts. `key`: as it goes over the wire, borrowed until request->done(). */
+void td_recv_batch_add(td_recv_batch *b, td_str key, td_recv *request);
+/* Asks. Each request's done() comes once, on the channel's loop thread. */
+void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer);
+/* Without a channel: every request ends with `status` (consumed). */
+void td_recv_batch_fail(td_recv_batch *b, td_status status);
+/* What has not come ends with CANCELLED. Thread-safe; also before the start. */
+void td_recv_batch_cancel(td_recv_batch *b);
+td_recv_batch *td_recv_batch_retain(td_recv_batch *b);
+void td_recv_batch_release(td_recv_batch *b);
+
+/* ---- the side that is asked ---- */
+
+/* A task's batches of which some tensors were sent and others not yet. */
+typedef struct td_recv_batches td_recv_batches;
+td_recv_batches *td_recv_batches_create(void);
+void td_recv_batches_destroy(td_recv_batches *t); /* once no step is left */
+size_t td_recv_batches_count(td_recv_batches *t); /* thread-safe */
+
+#endif /* TD_CLUSTER_RECV_BATCH_H_ */

@@ -1,0 +1,389 @@
+/* RecvTensors: a peer wants several tensors that are made here (recv_batch.h). */
+#include <stdatomic.h>
+
+#include "base/clock.h"
+#include "base/map.h"
+#include "base/mem.h"
+#include "cluster/messages.h"
+#include "cluster/recv_batch.h"
+#include "cluster/remote_rendezvous.h"
+#include "cluster/request_ids.h"
+#include "cluster/services.h"
+#include "cluster/step_table.h"
+#include "proto/wire.h"
+#include "runtime/local_rendezvous.h"
+
+enum { MAX_KEYS = 65536 };
+static const size_t REPLY_BYTES = 1 << 20; /* a reply ends with the tensor that passes this */
+
+typedef struct batch batch;
+
+/* One tensor that is wanted. */
+typedef struct want {
+  td_recv recv;
+  batch *batch; /* retained until the receive is done */
+  td_rendezvous_key key;
+  td_frame_id frame;
+  td_tensor *tensor; /* once it is there */
+  bool is_dead;
+  struct want *next;
+} want;
+
+/* One reference each: the table's, the step's cancellation's, the waiting call's, and of each want that waits. */
+struct batch {
+  atomic_uint refs;
+  td_task *task;
+  td_step_entry *entry; /* retained */
+  uint64_t id;
+  char *request; /* the keys' bytes */
+  td_cancel_callback on_cancel;
+  pthread_mutex_t lock;
+  /* guarded by lock */
+  want *ready, **ready_last; /* what came and was not sent */
+  size_t left;               /* not sent yet */
+  td_status failure;
+  td_call *call; /* waits for the next tensor */
+  bool is_starting, gave_up;
+  size_t count;
+  want wants[];
+};
+
+/* ---- the table: batches of which some tensors are still to be sent ---- */
+
+struct td_recv_batches {
+  pthread_mutex_t lock;
+  /* guarded by lock */
+  td_map batches; /* id (its eight bytes) -> batch */
+  uint64_t next_id;
+};
+
+td_recv_batches *td_recv_batches_create(void) {
+  td_recv_batches *t = td_new(td_recv_batches);
+  pthread_mutex_init(&t->lock, NULL);
+  return t;
+}
+
+void td_recv_batches_destroy(td_recv_batches *t) {
+  if (!t) return;
+  td_map_deinit(&t->batches);
+  pthread_mutex_destroy(&t->lock);
+  td_free(t);
+}
+
+size_t td_recv_batches_count(td_recv_batches *t) {
+  pthread_mutex_lock(&t->lock);
+  size_t n = t->batches.count;
+  pthread_mutex_unlock(&t->lock);
+  return n;
+}
+
+static td_str key_of(const uint64_t *id) { return td_str_n(id, sizeof *id); }
+
+static void release(batch *b) {
+  /* acq_rel: the last owner sees what the others wrote */
+  if (atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+  for (want *w = b->ready; w; w = w->next) td_tensor_release(w->tensor);
+  if (b->gave_up)
+    td_step_table_abandon(b->task->steps, b->entry);
+  else
+    td_step_entry_release(b->entry);
+  td_status_free(b->failure);
+  pthread_mutex_destroy(&b->lock);
+  td_free(b->request);
+  td_free(b);
+}
+
+static batch *retain(batch *b) {
+  atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+  return b;
+}
+
+static void enter(td_recv_batches *t, batch *b) {
+  pthread_mutex_lock(&t->lock);
+  b->id = ++t->next_id;
+  td_map_put(&t->batches, key_of(&b->id), retain(b));
+  pthread_mutex_unlock(&t->lock);
+}
+
+static bool leave(td_recv_batches *t, batch *b) {
+  pthread_mutex_lock(&t->lock);
+  batch *found = td_map_remove(&t->batches, key_of(&b->id));
+  pthread_mutex_unlock(&t->lock);
+  if (found) release(found);
+  return found;
+}
+
+static batch *find(td_recv_batches *t, uint64_t id) {
+  pthread_mutex_lock(&t->lock);
+  batch *b = td_map_get(&t->batches, key_of(&id));
+  if (b) retain(b);
+  pthread_mutex_unlock(&t->lock);
+  return b;
+}
+
+/* Nothing is left to send: nobody finds the batch any more. The caller has a reference. */
+static void end(batch *b) {
+  if (leave(b->task->batches, b) && td_cancellation_try_unregister(b->entry->cancellation, &b->on_cancel)) release(b);
+}
+
+/* ---- replies ---- */
+
+/* What the waiting call gets. With the lock held; NULL: it waits on. */
+typedef struct answer {
+  td_call *call;
+  td_status failure;
+  want *first;
+  uint64_t rest;
+} answer;
+
+static bool take_answer(batch *b, answer *a) {
+  if (b->is_starting || !b->call || (!b->ready && !b->failure)) return false;
+  *a = (answer){.call = b->call, .failure = td_status_retain(b->failure)};
+  b->call = NULL;
+  if (a->failure) return true;
+  size_t bytes = 0;
+  want **at = &b->ready;
+  for (; *at && bytes < REPLY_BYTES; at = &(*at)->next) {
+    if ((*at)->tensor && (*at)->tensor->size <= TD_RECV_SHARED_MAX) bytes += (*at)->tensor->size;
+    b->left--;
+  }
+  a->first = b->ready;
+  b->ready = *at;
+  *at = NULL;
+  if (!b->ready) b->ready_last = &b->ready;
+  a->rest = b->left ? b->id : 0;
+  return true;
+}
+
+/* Takes the tensor. One that is too large goes back to where RecvTensor finds it. */
+static td_status put_tensor(batch *b, want *w, td_strbuf *head, td_payload *out) {
+  td_tensor *t = w->tensor;
+  w->tensor = NULL;
+  td_wire_put_tag(head, 1, TD_WIRE_VARINT);
+  td_wire_put_varint(head, (uint64_t)(w - b->wants));
+  bool is_large = t && t->size > TD_RECV_SHARED_MAX;
+  if (w->is_dead || is_large) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
+  td_payload_copy(out, head->data, head->size);
+  head->size = 0;
+  if (is_large) return td_rendezvous_send(td_step_rendezvous_local(b->entry->rendezvous), &w->key, w->frame, t, false);
+  td_status s = w->is_dead ? TD_STATUS_OK : td_payload_add_tensor(out, 2, t);
+  td_tensor_release(t);
+  return s;
+}
+
+static void give_answer(batch *b, const answer *a) {
+  td_payload message = {0};
+  td_strbuf head = {0};
+  td_status s = a->failure;
+  td_wire_put_uint(&head, 4, (uint64_t)td_wall_us());
+  td_wire_put_uint(&head, 5, a->rest);
+  for (want *w = a->first; w; w = w->next) {
+    if (!s) s = put_tensor(b, w, &head, &message);
+    td_tensor_release(w->tensor);
+  }
+  td_strbuf_deinit(&head);
+  if (s || !a->rest) end(b);
+  if (s) {
+    td_payload_deinit(&message);
+    td_call_fail_peer(a->call, s);
+  } else {
+    td_call_reply(a->call, &message);
+  }
+}
+
+static void want_done(td_recv *recv, td_status status, td_tensor *t, bool is_dead) {
+  want *w = TD_CONTAINER_OF(recv, want, recv);
+  batch *b = w->batch;
+  answer a;
+  pthread_mutex_lock(&b->lock);
+  if (status && !b->failure) b->failure = td_status_retain(status);
+  if (b->failure) {
+    td_tensor_release(t);
+  } else {
+    w->tensor = t;
+    w->is_dead = is_dead;
+    *b->ready_last = w;
+    b->ready_last = &w->next;
+  }
+  bool has_answer = take_answer(b, &a), ends = status && !has_answer;
+  pthread_mutex_unlock(&b->lock);
+  td_status_free(status);
+  if (has_answer) give_answer(b, &a);
+  if (ends) end(b); /* who asks for the rest hears that there is none */
+  release(b);
+}
+
+/* ---- ends that come from elsewhere ---- */
+
+static void fail(batch *b, td_status status) {
+  answer a;
+  pthread_mutex_lock(&b->lock);
+  if (!b->failure) b->failure = td_status_retain(status);
+  bool has_answer = take_answer(b, &a);
+  pthread_mutex_unlock(&b->lock);
+  td_status_free(status);
+  if (has_answer) give_answer(b, &a);
+}
+
+/* The step ended here while the peer was not waiting, or has not asked for the rest. */
+static void step_cancelled(td_cancel_callback *c) {
+  batch *b = TD_CONTAINER_OF(c, batch, on_cancel);
+  leave(b->task->batches, b);
+  fail(b, td_status_derive(td_aborted("Cleanup %lld", (long long)b->entry->id)));
+  release(b);
+}
+
+typedef struct waiting {
+  batch *batch; /* retained */
+  td_call *call;
+} waiting;
+
+/* The peer no longer waits; the step goes on. */
+static void call_cancelled(void *arg) {
+  waiting *w = arg;
+  batch *b = w->batch;
+  pthread_mutex_lock(&b->lock);
+  bool mine = b->call == w->call;
+  if (mine) {
+    b->call = NULL;
+    b->gave_up = true;
+    if (!b->failure) b->failure = td_cancelled("RecvTensors was cancelled by the caller");
+  }
+  pthread_mutex_unlock(&b->lock);
+  if (!mine) return;
+  for (size_t i = 0; i < b->count; i++)
+    if (td_local_rendezvous_cancel_recv(td_step_rendezvous_local(b->entry->rendezvous), &b->wants[i].recv)) release(b);
+  end(b);
+  td_call_fail_peer(w->call, td_cancelled("RecvTensors was cancelled by the caller"));
+}
+
+static void waiting_free(void *arg) {
+  release(((waiting *)arg)->batch);
+  td_free(arg);
+}
+
+static void on_call_cancel(batch *b, td_call *call) {
+  waiting *w = td_new(waiting);
+  *w = (waiting){retain(b), call};
+  td_call_on_cancel_owned(call, call_cancelled, w, waiting_free);
+}
+
+/* ---- requests ---- */
+
+typedef struct request {
+  int64_t step_id, id;
+  uint64_t rest;
+  size_t key_count;
+} request;
+
+static td_status parse(td_str bytes, request *out) {
+  td_wire w = td_wire_of(bytes);
+  td_wire_field f;
+  bool bad = false;
+  *out = (request){0};
+  while (td_wire_next(&w, &f, &bad)) {
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) out->step_id = (int64_t)f.value;
+    if (f.number == 2 && f.type == TD_WIRE_BYTES) out->key_count++;
+    if (f.number == 3 && f.type == TD_WIRE_VARINT) out->rest = f.value;
+    if (f.number == 7 && f.type == TD_WIRE_VARINT) out->id = (int64_t)f.value;
+  }
+  if (bad || (!out->rest && !out->key_count)) return td_invalid_argument("malformed RecvTensorsRequest");
+  if (out->key_count > MAX_KEYS)
+    return td_invalid_argument("%zu keys in one RecvTensorsRequest, more than %d", out->key_count, MAX_KEYS);
+  return TD_STATUS_OK;
+}
+
+static td_status parse_keys(batch *b, size_t size) {
+  td_wire w = td_wire_of(td_str_n(b->request, size));
+  td_wire_field f;
+  bool bad = false;
+  while (td_wire_next(&w, &f, &bad)) {
+    if (f.number != 2 || f.type != TD_WIRE_BYTES) continue;
+    want *one = &b->wants[b->count++];
+    one->batch = b;
+    one->recv.done = want_done;
+    TD_TRY(td_recv_key_parse(b->task, f.bytes, &one->key, &one->frame));
+  }
+  return TD_STATUS_OK;
+}
+
+static td_status batch_create(td_task *task, const request *r, td_str bytes, batch **out) {
+  batch *b = td_calloc(1, sizeof *b + r->key_count * sizeof b->wants[0]);
+  atomic_init(&b->refs, 1);
+  pthread_mutex_init(&b->lock, NULL);
+  b->task = task;
+  b->request = td_malloc(bytes.size);
+  memcpy(b->request, bytes.data, bytes.size);
+  b->on_cancel.cancelled = step_cancelled;
+  b->ready_last = &b->ready;
+  b->left = r->key_count;
+  b->is_starting = true;
+  td_status s = parse_keys(b, bytes.size);
+  if (!s) s = td_step_table_get(task->steps, r->step_id, 0, &b->entry);
+  if (s)
+    release(b);
+  else
+    *out = b;
+  return s;
+}
+
+/* Waits for each tensor; those that are there come at once, and go out together. */
+static void start(batch *b, td_call *call) {
+  b->call = call;
+  on_call_cancel(b, call);
+  enter(b->task->batches, b);
+  retain(b);
+  if (!td_cancellation_register(b->entry->cancellation, &b->on_cancel)) step_cancelled(&b->on_cancel);
+  for (size_t i = 0; i < b->count; i++) {
+    retain(b);
+    td_rendezvous_recv(td_step_rendezvous_local(b->entry->rendezvous), &b->wants[i].key, b->wants[i].frame,
+                       &b->wants[i].recv);
+  }
+  answer a;
+  pthread_mutex_lock(&b->lock);
+  b->is_starting = false;
+  bool has_answer = take_answer(b, &a);
+  pthread_mutex_unlock(&b->lock);
+  if (has_answer) give_answer(b, &a);
+}
+
+static void await_rest(batch *b, td_call *call) {
+  answer a;
+  pthread_mutex_lock(&b->lock);
+  bool is_free = !b->call, has_answer = false;
+  if (is_free) {
+    b->call = call;
+    has_answer = take_answer(b, &a);
+  }
+  pthread_mutex_unlock(&b->lock);
+  if (has_answer) give_answer(b, &a);
+  if (!is_free) td_call_fail_peer(call, td_invalid_argument("RecvTensors: another call waits for this batch"));
+}
+
+void td_recv_tensors_method(void *service, td_call *call, td_str bytes) {
+  td_task *task = service;
+  batch *b = NULL;
+  request r;
+  td_status s = parse(bytes, &r);
+  if (!s) s = td_request_ids_track(task->worker_ids, r.id, "RecvTensors (GrpcWorker)");
+  if (!s && r.rest) {
+    b = find(task->batches, r.rest);
+    if (!b || b->entry->id != r.step_id)
+      s = td_status_derive(
+          td_aborted("Step %lld has no batch %llu: it has ended", (long long)r.step_id, (unsigned long long)r.rest));
+  } else if (!s) {
+    s = batch_create(task, &r, bytes, &b);
+  }
+  if (s) {
+    if (b) release(b);
+    td_call_fail_peer(call, s);
+    return;
+  }
+  if (r.rest) {
+    on_call_cancel(b, call);
+    await_rest(b, call);
+  } else {
+    start(b, call);
+  }
+  release(b);
+}

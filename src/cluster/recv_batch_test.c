@@ -1,0 +1,294 @@
+/* Several tensors of a step asked of a peer together: what is there, what comes later, what does not fit, and ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "base/testing.h"
+#include "cluster/peers.h"
+#include "cluster/recv_batch.h"
+#include "cluster/remote_rendezvous.h"
+#include "cluster/step_table.h"
+#include "cluster/testing.h"
+#include "ops/testing.h"
+#include "proto/wire.h"
+
+enum { MANY = 40 };
+#define PS_DEVICE     "/job:ps/replica:0/task:0/device:CPU:0"
+#define WORKER_DEVICE TD_TEST_DEVICE
+
+static td_test_cluster cluster;
+
+static int start(void **state) {
+  td_test_cluster_start(&cluster, "ps 1 worker 1");
+  return 0;
+}
+
+static int stop(void **state) {
+  td_test_cluster_stop(&cluster);
+  return 0;
+}
+
+static td_task *task(int i) { return td_task_of(cluster.servers[i]); }
+
+typedef struct waiting {
+  td_recv recv;
+  td_latch latch;
+  td_tensor *tensor;
+  bool is_dead;
+} waiting;
+
+static void received(td_recv *r, td_status status, td_tensor *t, bool is_dead) {
+  waiting *w = TD_CONTAINER_OF(r, waiting, recv);
+  w->tensor = t;
+  w->is_dead = is_dead;
+  td_latch_done(&w->latch, status);
+}
+
+static td_status wait_for(waiting *w) {
+  td_status s = td_latch_wait(&w->latch);
+  td_latch_deinit(&w->latch);
+  return s;
+}
+
+/* A step in which the worker wants MANY tensors of the ps. */
+typedef struct exchange {
+  td_arena arena;
+  td_rendezvous_key keys[MANY];
+  waiting wants[MANY];
+  td_step_entry *ps;
+  td_worker *peer;
+  td_recv_batch *batch;
+} exchange;
+
+static void open_exchange(exchange *x, int64_t step) {
+  *x = (exchange){0};
+  must(td_step_table_get(task(0)->steps, step, 1, &x->ps));
+  x->peer = td_peers_find(task(1)->peers, TD_STR("/job:ps/replica:0/task:0"));
+  x->batch = td_recv_batch_create(step, MANY);
+  for (int i = 0; i < MANY; i++) {
+    td_rendezvous_key_make(&x->arena, TD_STR(PS_DEVICE), task(0)->devices[0]->incarnation, TD_STR(WORKER_DEVICE),
+                           td_str_of(td_arena_printf(&x->arena, "edge_%d", i)), &x->keys[i]);
+    td_strbuf text = {0};
+    td_rendezvous_key_format(&x->keys[i], (td_frame_id){0}, false, &text);
+    x->wants[i].recv.done = received;
+    td_latch_init(&x->wants[i].latch, 1);
+    td_recv_batch_add(x->batch, td_str_of(td_arena_printf(&x->arena, "%.*s", TD_STR_ARG(td_strbuf_view(&text)))),
+                      &x->wants[i].recv);
+    td_strbuf_deinit(&text);
+  }
+}
+
+static void ask(exchange *x) { x->peer->ops->recv_tensors(x->peer, x->batch); }
+
+static void close_exchange(exchange *x) {
+  td_recv_batch_release(x->batch);
+  td_step_table_cleanup(task(0)->steps, x->ps->id);
+  td_step_entry_release(x->ps);
+  td_arena_deinit(&x->arena);
+}
+
+static void send(exchange *x, int i, td_tensor *t, bool is_dead) {
+  must(td_rendezvous_send(x->ps->rendezvous, &x->keys[i], (td_frame_id){0}, t, is_dead));
+}
+
+static td_tensor *number(int i) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", i);
+  return td_test_tensor(TD_FLOAT, "[]", text);
+}
+
+static void expect_number(exchange *x, int i) {
+  char text[16];
+  snprintf(text, sizeof text, "%d", i);
+  must(wait_for(&x->wants[i]));
+  assert_false(x->wants[i].is_dead);
+  td_assert_tensor(x->wants[i].tensor, TD_FLOAT, "[]", text, 0);
+  td_tensor_release(x->wants[i].tensor);
+}
+
+/* Batches end a little after their last tensor was received. */
+static void expect_no_batch(void) {
+  while (td_recv_batches_count(task(0)->batches)) usleep(1000);
+}
+
+static void test_what_is_there_and_what_comes_later(void **state) {
+  exchange x;
+  open_exchange(&x, 11);
+  for (int i = 0; i < MANY; i += 2) send(&x, i, number(i), false);
+  ask(&x);
+  for (int i = 0; i < MANY; i += 2) expect_number(&x, i);
+  assert_int_equal(td_recv_batches_count(task(0)->batches), 1);
+  for (int i = MANY - 1; i > 0; i -= 2) send(&x, i, number(i), false); /* one by one, in another order */
+  for (int i = 1; i < MANY; i += 2) expect_number(&x, i);
+  expect_no_batch();
+  close_exchange(&x);
+}
+
+static void test_dead_large_and_strings(void **state) {
+  exchange x;
+  open_exchange(&x, 12);
+  ask(&x);
+  td_tensor *large;
+  td_shape shape = {.rank = 1, .dims = {TD_RECV_SHARED_MAX}};
+  must(td_tensor_create(TD_INT64, &shape, &large));
+  int64_t *values = large->data;
+  for (int64_t i = 0; i < TD_RECV_SHARED_MAX; i++) values[i] = i * 7;
+  send(&x, 0, large, false);
+  send(&x, 1, NULL, true);
+  send(&x, 2, td_test_tensor(TD_STRING, "[2]", "'ab' ''"), false);
+  send(&x, 3, td_test_tensor(TD_FLOAT, "[0]", ""), false);
+  for (int i = 4; i < MANY; i++) send(&x, i, number(i), false);
+  must(wait_for(&x.wants[0]));
+  assert_int_equal(x.wants[0].tensor->size, TD_RECV_SHARED_MAX * sizeof(int64_t));
+  const int64_t *got = x.wants[0].tensor->data;
+  for (int64_t i = 0; i < TD_RECV_SHARED_MAX; i++) assert_int_equal(got[i], i * 7);
+  td_tensor_release(x.wants[0].tensor);
+  must(wait_for(&x.wants[1]));
+  assert_true(x.wants[1].is_dead);
+  must(wait_for(&x.wants[2]));
+  td_assert_tensor(x.wants[2].tensor, TD_STRING, "[2]", "'ab' ''", 0);
+  td_tensor_release(x.wants[2].tensor);
+  must(wait_for(&x.wants[3]));
+  assert_int_equal(x.wants[3].tensor->size, 0);
+  td_tensor_release(x.wants[3].tensor);
+  for (int i = 4; i < MANY; i++) expect_number(&x, i);
+  expect_no_batch();
+  close_exchange(&x);
+}
+
+/* Of a step that nobody has started here: nothing is left of it. */
+static void test_who_gives_up_leaves_nothing(void **state) {
+  exchange x;
+  open_exchange(&x, 13);
+  td_step_table_cleanup(task(0)->steps, 13);
+  td_step_entry_release(x.ps);
+  must(td_step_table_get(task(0)->steps, 14, 1, &x.ps)); /* only so that there is one to close */
+  td_recv_batch_release(x.batch);
+  x.batch = td_recv_batch_create(15, MANY);
+  td_strbuf text = {0};
+  for (int i = 0; i < MANY; i++) {
+    text.size = 0;
+    td_rendezvous_key_format(&x.keys[i], (td_frame_id){0}, false, &text);
+    td_recv_batch_add(x.batch, td_str_of(td_arena_printf(&x.arena, "%.*s", TD_STR_ARG(td_strbuf_view(&text)))),
+                      &x.wants[i].recv);
+  }
+  td_strbuf_deinit(&text);
+  ask(&x);
+  while (!td_recv_batches_count(task(0)->batches)) usleep(1000);
+  assert_int_equal(td_step_table_count(task(0)->steps), 2);
+  td_recv_batch_cancel(x.batch);
+  for (int i = 0; i < MANY; i++) must_fail(wait_for(&x.wants[i]), TD_CANCELLED, "");
+  expect_no_batch();
+  while (td_step_table_count(task(0)->steps) > 1) usleep(1000);
+  close_exchange(&x);
+}
+
+static void test_an_end_there_reaches_who_waits_here(void **state) {
+  exchange x;
+  open_exchange(&x, 16);
+  send(&x, 0, number(0), false);
+  ask(&x);
+  expect_number(&x, 0);
+  td_step_table_cleanup(task(0)->steps, 16);
+  for (int i = 1; i < MANY; i++) {
+    td_status s = wait_for(&x.wants[i]);
+    assert_true(td_status_is_derived(s));
+    must_fail(s, TD_ABORTED, "");
+  }
+  expect_no_batch();
+  close_exchange(&x);
+}
+
+/* Through the step's rendezvous, as kernels ask: some in one batch, an abort in the middle. */
+static void test_the_steps_rendezvous(void **state) {
+  exchange x;
+  td_step_entry *worker;
+  open_exchange(&x, 17);
+  must(td_step_table_get(task(1)->steps, 17, 1, &worker));
+  td_step_rendezvous_attach(worker->rendezvous, task(1)->peers);
+  for (int i = 0; i < MANY; i++) td_rendezvous_recv(worker->rendezvous, &x.keys[i], (td_frame_id){0}, &x.wants[i].recv);
+  for (int i = 0; i < MANY / 2; i++) send(&x, i, number(i), false);
+  for (int i = 0; i < MANY / 2; i++) expect_number(&x, i);
+  td_status why = td_invalid_argument("the reason");
+  td_rendezvous_abort(worker->rendezvous, why);
+  td_status_free(why);
+  for (int i = MANY / 2; i < MANY; i++) must_fail(wait_for(&x.wants[i]), TD_INVALID_ARGUMENT, "the reason");
+  td_step_table_cleanup(task(1)->steps, 17);
+  td_step_entry_release(worker);
+  close_exchange(&x);
+  expect_no_batch(); /* the worker may have given up between two calls: the step's end is what frees it */
+}
+
+static void test_wrong_requests(void **state) {
+  td_strbuf b = {0};
+  td_channel *ch = cluster.channels[0];
+  must_fail(td_test_call_bytes(ch, TD_RECV_TENSORS_PATH, (td_str){0}, 9000), TD_INVALID_ARGUMENT, "malformed");
+  td_wire_put_uint(&b, 1, 3);
+  td_wire_put_uint(&b, 3, 12345);
+  must_fail(td_test_call_bytes(ch, TD_RECV_TENSORS_PATH, td_strbuf_view(&b), 9000), TD_ABORTED, "no batch 12345");
+  b.size = 0;
+  td_wire_put_uint(&b, 1, 3);
+  td_wire_put_bytes(&b, 2, TD_STR("nonsense"));
+  must_fail(td_test_call_bytes(ch, TD_RECV_TENSORS_PATH, td_strbuf_view(&b), 9000), TD_INVALID_ARGUMENT,
+            "Invalid  rendezvous key: nonsense");
+  td_strbuf_putc(&b, (char)0xff);
+  must_fail(td_test_call_bytes(ch, TD_RECV_TENSORS_PATH, td_strbuf_view(&b), 9000), TD_INVALID_ARGUMENT, "malformed");
+  td_strbuf_deinit(&b);
+  assert_int_equal(td_step_table_count(task(0)->steps), 0);
+}
+
+/* ---- a peer that is no tensord ---- */
+
+static atomic_int unknown, alone;
+
+static void is_unknown(void *arg) { atomic_fetch_add(&unknown, 1); }
+
+static td_client_call *one(void *arg, td_channel *ch, int64_t step_id, td_str key, td_recv *request) {
+  request->done(request, TD_STATUS_OK, number(atomic_fetch_add(&alone, 1)), false);
+  return NULL;
+}
+
+static void test_a_peer_that_does_not_know_it(void **state) {
+  td_loop *loop;
+  td_rpc_server *server;
+  td_channel *ch;
+  exchange x;
+  char address[64];
+  int port;
+  must(td_loop_create("other", NULL, &loop));
+  must(td_rpc_server_create(&(td_rpc_server_options){.loops = &loop, .loop_count = 1}, &server));
+  must(td_rpc_server_listen(server, "127.0.0.1:0", &port));
+  td_rpc_server_start(server);
+  snprintf(address, sizeof address, "127.0.0.1:%d", port);
+  must(td_channel_create(loop, address, &(td_channel_options){0}, &ch));
+  open_exchange(&x, 18);
+  td_recv_batch_peer peer = {.recv_tensor = one, .is_unknown = is_unknown, .transfers = task(1)->transfers};
+  td_recv_batch_start(x.batch, ch, &peer);
+  for (int i = 0; i < MANY; i++) expect_number(&x, i);
+  assert_int_equal(atomic_load(&unknown), 1);
+  close_exchange(&x);
+  td_channel_destroy(ch);
+  td_rpc_server_destroy(server);
+  td_loop_stop(loop);
+  td_loop_destroy(loop);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_what_is_there_and_what_comes_later),
+      cmocka_unit_test(test_dead_large_and_strings),
+      cmocka_unit_test(test_who_gives_up_leaves_nothing),
+      cmocka_unit_test(test_an_end_there_reaches_who_waits_here),
+      cmocka_unit_test(test_the_steps_rendezvous),
+      cmocka_unit_test(test_wrong_requests),
+      cmocka_unit_test(test_a_peer_that_does_not_know_it),
+  };
+  return cmocka_run_group_tests(tests, start, stop);
+}
