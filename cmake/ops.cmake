@@ -38,6 +38,6 @@ list(FILTER data_tests INCLUDE REGEX "_test\\.c$")
 
 td_room(ops LINK td_framework td_checkpoint EXTRA ${loops_extra} ${data_sources})
 td_room_tests(ops "${data_tests}" "")
-target_link_libraries(td_ops PUBLIC pcre2-8 png) # RegexFullMatch, ImageSummary
+target_link_libraries(td_ops PUBLIC pcre2-8 png jansson) # RegexFullMatch, ImageSummary, DecodeJSONExample
 
 include(cmake/heavy.cmake)

@@ -49,6 +49,7 @@
   X(diag)              \
   X(encoded)           \
   X(example)           \
+  X(example_json)      \
   X(files)             \
   X(function_args)     \
   X(functional)        \
