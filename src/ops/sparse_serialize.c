@@ -119,7 +119,8 @@ static td_status get_part(const td_tensor *t, int64_t i, td_tensor **out) {
   td_status s = td_tensor_decode(td_string_view(TD_DATA(t, td_string) + i), out);
   if (!s) return s;
   td_status_free(s);
-  return td_invalid_argument("Could not parse serialized_sparse[%lld, %lld]", (long long)i / 3, (long long)i % 3);
+  return td_invalid_argument("Could not parse serialized proto: serialized_sparse[%lld, %lld]", (long long)i / 3,
+                             (long long)i % 3);
 }
 
 static td_status get_sparse(const td_tensor *t, int64_t row, td_sparse *out) {
@@ -138,7 +139,14 @@ static td_status deserialize_all(td_kernel_ctx *ctx, int lead_rank) {
   if (!all) return td_resource_exhausted("No memory for %lld sparse tensors", (long long)n);
   memset(all, 0, (size_t)n * sizeof *all);
   td_status s = TD_STATUS_OK;
-  for (int64_t i = 0; i < n && !s; i++) s = get_sparse(t, i, &all[i]);
+  for (int64_t i = 0; i < n && !s; i++) {
+    s = get_sparse(t, i, &all[i]);
+    if (!s && all[i].shape->count != all[0].shape->count)
+      s = td_invalid_argument(
+          "Inconsistent shape across SparseTensors: rank prior to SparseTensor[%lld] was: %lld but rank of "
+          "SparseTensor[%lld] is: %lld",
+          (long long)i, (long long)all[0].shape->count, (long long)i, (long long)all[i].shape->count);
+  }
   if (!s) s = td_out_sparse_joined(ctx, all, n, lead_rank, t->dims);
   for (int64_t i = 0; i < n; i++) td_sparse_release(&all[i]);
   td_free(all);

@@ -76,7 +76,7 @@ static void bad_messages(void **state) {
   td_tensor *bad = td_test_tensor(TD_STRING, "[1,3]", "x y z"), *narrow = td_test_tensor(TD_STRING, "[2]", "x y"),
             *none = td_test_tensor(TD_STRING, "[0,3]", "");
   td_op_run run = {.op = "DeserializeManySparse", .attrs = "dtype: float", .in = &bad, .in_count = 1};
-  td_assert_run_fails(&run, TD_INVALID_ARGUMENT, "Could not parse serialized_sparse[0, 0]");
+  td_assert_run_fails(&run, TD_INVALID_ARGUMENT, "Could not parse serialized proto: serialized_sparse[0, 0]");
   run.in = &narrow;
   td_assert_run_fails(&run, TD_INVALID_ARGUMENT, "Serialized sparse should be a matrix but received shape [2]");
   run.op = "DeserializeSparse";

@@ -165,7 +165,13 @@ static td_status open_flushed(td_iterator *it) {
   if (!s) s = td_dataset_of(e->values[0], &d);
   if (!s) s = td_data_spec_check(&it->dataset->spec, &d->spec);
   if (!s) s = td_iterator_create(d, it, it->driver, &g->flushed);
-  if (!s && g->later.size) s = td_archive_apply(&g->later, g->flushed);
+  if (!s && g->later.size) {
+    s = td_archive_apply(&g->later, g->flushed);
+    if (s) {
+      td_iterator_destroy(g->flushed);
+      g->flushed = NULL;
+    }
+  }
   td_strbuf_deinit(&g->later);
   td_element_free(e);
   return s;

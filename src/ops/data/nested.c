@@ -96,7 +96,13 @@ static td_status open_result(td_iterator *it, const td_element *e) {
   td_status s = td_iterator_create(source, it, it->driver, &at->it);
   td_dataset_release(source);
   if (s) return s;
-  if (at->later.size) return td_archive_apply(&at->later, at->it);
+  if (at->later.size) {
+    s = td_archive_apply(&at->later, at->it);
+    if (!s) return s;
+    td_iterator_destroy(at->it);
+    at->it = NULL;
+    return s;
+  }
   at->args = n->args;
   n->args = NULL;
   n->open_count++;
