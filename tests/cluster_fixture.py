@@ -76,13 +76,15 @@ class Task:
         self.port = int(cluster.spec[job][index].rsplit(":", 1)[1])
         self.target = "grpc://127.0.0.1:%d" % self.port
         self.log = tempfile.TemporaryFile()
+        self.leader = ""  # of collectives, for TensorFlow's own server
         self.process = None
 
     def command(self):
         if self.kind == "tensord":
             return [TENSORD, "--cluster_spec=" + self.cluster.flag(), "--job_name=" + self.job,
                     "--task_index=%d" % self.index] + self.flags
-        return [TF_PYTHON[self.kind], os.path.join(HERE, "tf_server.py"), json.dumps(self.cluster.spec), self.job, str(self.index)]
+        return [TF_PYTHON[self.kind], os.path.join(HERE, "tf_server.py"), json.dumps(self.cluster.spec), self.job, str(self.index),
+                self.leader]
 
     def start(self):
         self.process = subprocess.Popen(self.command(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)

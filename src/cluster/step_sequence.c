@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "cluster/master_step.h"
 #include "cluster/messages.h"
+#include "cluster/step_table.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -124,6 +125,8 @@ td_status td_step_sequences_peek(td_step_sequences *s, int64_t key, int64_t *out
   pthread_mutex_unlock(&s->lock);
   return status;
 }
+
+static int64_t id_after(int64_t id, int by) { return (id + by) & (int64_t)((1ull << 57) - 1); }
 
 /* ---- turns ---- */
 
@@ -247,9 +250,13 @@ bool td_step_sequences_leave(td_step_sequences *s, td_sequence_wait *w) {
 void td_step_sequences_release(td_step_sequences *s, td_sequence_wait *w, td_sequence_end end) {
   sequence *q = w->sequence;
   pthread_mutex_lock(&s->lock);
+  int64_t id = q->next;
+  bool begins_anew = end == TD_SEQUENCE_FAILED && !q->leader[0];
   q->is_taken = false;
-  if (end == TD_SEQUENCE_DONE) q->next = (q->next + 1) & (int64_t)((1ull << 57) - 1);
+  if (end == TD_SEQUENCE_DONE) q->next = id_after(q->next, 1);
   if (end == TD_SEQUENCE_FAILED) q->next = q->leader[0] ? 0 : td_master_step_new_id();
   pthread_mutex_unlock(&s->lock);
+  /* Who is at that step, or has ended it well and is at the next, learns that there will be neither. */
+  for (int i = 0; begins_anew && i < 2; i++) td_step_table_cleanup(s->task->steps, id_after(id, i));
   advance(q);
 }
