@@ -97,6 +97,12 @@ static void wake(td_driver *consumer) {
   td_driver_unwatch(consumer);
 }
 
+static void wake_archivist(td_driver *d) {
+  if (!d) return;
+  td_driver_wake_use(d);
+  td_driver_unwatch(d);
+}
+
 /* With the lock held: whether an element is being fetched or in work. */
 static bool is_at_work(const td_ahead *a) {
   if (a->is_fetching) return true;
@@ -124,7 +130,7 @@ static void slot_done(slot *s, td_status status, td_element *e) {
   td_driver *d = take_consumer(a), *archivist = take_archivist(a);
   pthread_mutex_unlock(&a->lock);
   wake(d);
-  wake(archivist);
+  wake_archivist(archivist);
   release(a);
 }
 
@@ -179,7 +185,7 @@ static bool goes_on(td_ahead *a) {
   bool yes = claim(a);
   td_driver *archivist = take_archivist(a);
   pthread_mutex_unlock(&a->lock);
-  wake(archivist);
+  wake_archivist(archivist);
   release(a); /* the old claim's */
   return yes;
 }
@@ -336,7 +342,7 @@ void td_ahead_resume(td_ahead *a) {
   a->archivist = NULL;
   bool fetches = a->has_begun && claim(a);
   pthread_mutex_unlock(&a->lock);
-  wake(archivist);
+  wake_archivist(archivist);
   if (fetches) submit(a, &a->work);
   release(a);
 }

@@ -24,6 +24,7 @@ struct td_driver {
   /* guarded by lock */
   enum driver_state state;
   bool is_woken; /* while it was RUNNING */
+  bool is_using; /* RUNNING: td_request.use runs; PARKED: it is that which waits */
   td_request *active, *first, *last;
   td_cancellation *parked_on; /* of the call it waits for, retained; NULL: it waits for something else */
   /* of whoever runs it */
@@ -209,6 +210,7 @@ static bool end_request(td_driver *d, enum driver_state state, td_status s, td_e
   pthread_mutex_lock(&d->lock);
   td_request *r = d->active;
   r->state = TD_REQUEST_DONE;
+  if (d->is_using) d->is_using = d->is_woken = false; /* a wake that came too late */
   activate_next(d);
   bool goes_on = d->active;
   d->state = goes_on ? RUNNING : state;
@@ -242,6 +244,9 @@ static td_next serve_at_rest(td_driver *d) {
   td_status s = NULL;
   td_element *e = NULL;
   if (d->active->use) {
+    pthread_mutex_lock(&d->lock);
+    d->is_using = true;
+    pthread_mutex_unlock(&d->lock);
     switch (d->active->use(d->active, d, &s)) {
       case TD_NEXT_WAIT:
         return park(d) ? TD_NEXT_READY : TD_NEXT_WAIT;
@@ -346,13 +351,14 @@ void td_driver_next(td_driver *d, td_request *r) {
 }
 
 /* `inline_`: on this thread, if the driver has to go on. */
-static void wake(td_driver *d, bool inline_) {
+static void wake(td_driver *d, bool inline_, bool for_use) {
   pthread_mutex_lock(&d->lock);
-  bool goes_on = d->state == PARKED && d->active;
-  if (d->state == RUNNING) d->is_woken = true;
+  bool unparks = d->state == PARKED && (!for_use || d->is_using), goes_on = unparks && d->active;
+  if (d->state == RUNNING && (!for_use || d->is_using)) d->is_woken = true;
   td_cancellation *c = d->parked_on;
-  if (d->state == PARKED) {
+  if (unparks) {
     d->parked_on = NULL;
+    d->is_using = false;
     d->state = goes_on ? RUNNING : SUSPENDED;
   } else {
     c = NULL;
@@ -366,12 +372,13 @@ static void wake(td_driver *d, bool inline_) {
     submit(d);
 }
 
-void td_driver_wake(td_driver *d) { wake(d, false); }
+void td_driver_wake(td_driver *d) { wake(d, false, false); }
+void td_driver_wake_use(td_driver *d) { wake(d, false, true); }
 
 /* ---- calls ---- */
 
 /* The executor never runs one call inside another one's end, so going on here does not nest. */
-static void call_ended(td_data_call *call) { wake(call->owner, true); }
+static void call_ended(td_data_call *call) { wake(call->owner, true, false); }
 
 td_next td_iterator_call(td_iterator *it, td_data_call *call, const td_captured *c, td_element *e) {
   td_driver *d = it->driver;

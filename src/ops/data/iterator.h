@@ -107,5 +107,7 @@ void td_driver_next(td_driver *d, td_request *r);
 /* What a TD_NEXT_WAIT waited for is there. It goes on on the pool. Thread-safe; no lock that advance() takes may be
  * held. */
 void td_driver_wake(td_driver *d);
+/* The same for a request that uses the tree; it disturbs no other one, however late it comes. */
+void td_driver_wake_use(td_driver *d);
 
 #endif /* TD_OPS_DATA_ITERATOR_H_ */

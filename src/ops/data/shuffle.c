@@ -185,6 +185,7 @@ static td_status archive_seeds(seeds *from, td_archive *a) {
   TD_TRY(td_archive_int(a, &seed, INT64_MIN, INT64_MAX));
   TD_TRY(td_archive_int(a, &seed2, INT64_MIN, INT64_MAX));
   TD_TRY(td_archive_words(a, &stream));
+  if (a->is_writing) return TD_STATUS_OK;
   pthread_mutex_lock(&from->lock);
   from->seed = seed;
   from->seed2 = seed2;
