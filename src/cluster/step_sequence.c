@@ -78,7 +78,7 @@ int64_t td_collective_graph_key(const td_graph *g) {
     TD_GROW(keys, count, capacity);
     keys[count++] = key;
   }
-  qsort(keys, count, sizeof *keys, by_value);
+  if (count) qsort(keys, count, sizeof *keys, by_value);
   uint64_t hash = 0x8774aa605c729c72u;
   for (size_t i = 0; i < count; i++) {
     uint64_t a = (uint64_t)keys[i];
