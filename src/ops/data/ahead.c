@@ -340,7 +340,7 @@ void td_ahead_resume(td_ahead *a) {
   a->pauses--;
   td_driver *archivist = a->archivist;
   a->archivist = NULL;
-  bool fetches = a->has_begun && claim(a);
+  bool fetches = (a->has_begun || a->consumer) && claim(a); /* who came meanwhile waits */
   pthread_mutex_unlock(&a->lock);
   wake_archivist(archivist);
   if (fetches) submit(a, &a->work);
