@@ -213,6 +213,48 @@ static void files(void **state) {
   unlink(path);
 }
 
+/* A save takes its turn among requests, however busy those are who work ahead. */
+static void saves_among_requests(void **state) {
+  on_pool = true;
+  for (int round = 0; round < 50; round++) {
+    td_tensor *dataset =
+        op("PrefetchDataset", ONE_INT,
+           with_function("MapDataset", "square", parallel_map("square", range_of(0, 40, 1), 3)), number(2), NULL);
+    td_driver *d = drive(td_tensor_retain(dataset), pool), *other;
+    asked a[8];
+    saver save = {.asked.request = {.done = asked_done, .destroy = asked_destroy, .use = use},
+                  .archive.is_writing = true};
+    pthread_mutex_init(&save.asked.lock, NULL);
+    pthread_cond_init(&save.asked.cond, NULL);
+    td_element *e;
+    for (int i = 0; i < 8; i++) {
+      if (i == round % 8) td_driver_next(d, &save.asked.request);
+      ask(d, &a[i], NULL);
+    }
+    assert_null(answer(&save.asked, &e));
+    td_strbuf bytes = save.archive.out;
+    save.archive.out = (td_strbuf){0};
+    td_archive_deinit(&save.archive); /* what it has paused goes on */
+    for (int64_t i = 0; i < 8; i++) {
+      assert_null(answer(&a[i], &e));
+      assert_int_equal(*TD_DATA(e->values[0], int64_t), i * i * i * i);
+      td_element_free(e);
+    }
+    assert_null(revive(dataset, td_strbuf_view(&bytes), pool, &other));
+    td_strbuf_deinit(&bytes);
+    for (int64_t i = round % 8; i < 40; i++) {
+      assert_null(next(other, &e));
+      assert_int_equal(*TD_DATA(e->values[0], int64_t), i * i * i * i);
+      td_element_free(e);
+    }
+    td_driver_release(other);
+    td_driver_release(d);
+    td_tensor_release(dataset);
+  }
+  on_pool = false;
+  expect_all_released();
+}
+
 /* Saving waits until nobody is at work, and can be cancelled; the iterator then goes on. */
 static void busy_ones(void **state) {
   td_driver *d = drive(parallel_map("blocks", range_of(0, 5, 1), 2), pool);
@@ -306,6 +348,7 @@ int main(void) {
       cmocka_unit_test(functions_of_elements),
       cmocka_unit_test(shuffles_and_caches),
       cmocka_unit_test(files),
+      cmocka_unit_test(saves_among_requests),
       cmocka_unit_test(busy_ones),
       cmocka_unit_test(wrong_ones),
       cmocka_unit_test(ops_of_iterators),
