@@ -10,6 +10,10 @@ def is_smaller_better(name):
     return name.endswith(SMALLER) and not name.endswith("per_s")
 
 
+def number(v):
+    return "{:,.0f}".format(v) if v >= 1000 else "%.4g" % v
+
+
 def main():
     with open(sys.argv[1]) as f:
         results = json.load(f)
@@ -25,7 +29,8 @@ def main():
             if figure == "final_loss" or b is None:
                 continue
             ratio = (a / b if is_smaller_better(figure) else b / a) if a and b else 0
-            print("| %s | %s | %.4g | %.4g | %s |" % (case, figure.replace("_", " "), a, b, "%.1f x" % ratio if ratio else ""))
+            better = "%.1f x" % ratio if ratio else ""
+            print("| %s | %s | %s | %s | %s |" % (case, figure.replace("_", " "), number(a), number(b), better))
 
 
 if __name__ == "__main__":
