@@ -1,4 +1,5 @@
-/* Collectives over the tasks of a cluster within this process, and their part of the worker service. */
+/* Collectives over the tasks of a cluster within this process, and their part of the worker service (TensorFlow's
+ * collective_rma and collective_param_resolver). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* Clusters inside one process, through their real sockets: sessions, steps over tasks, errors, cancellation, faults. */
+/* Servers (TensorFlow's server_lib): clusters inside one process, through their real sockets: sessions, steps over
+ * tasks, errors, cancellation, faults. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

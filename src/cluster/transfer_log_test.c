@@ -1,3 +1,4 @@
+/* What is logged of transfers between tasks (TensorFlow's worker_cache_logger). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
