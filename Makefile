@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PYTEST_ARGS ?=
-SERVER = $(CURDIR)/build/tensord --cluster_spec={cluster} --job_name={job} --task_index={task}
+PARTS ?=
 BENCH_ARGS ?=
 SOAK_ARGS ?=
 
@@ -68,8 +68,8 @@ fuzz: deps ## each fuzzer for FUZZ_SECONDS (60)
 	@ninja -C build/asan -j$(JOBS)
 	@scripts/fuzz.sh build/asan/fuzz $(FUZZ_SECONDS)
 
-bench: build python ## tensord beside TensorFlow (BENCH_ARGS: see bench/peer.py --help)
-	@$(PYTHON) bench/peer.py --server tf --server '$(SERVER)' $(BENCH_ARGS)
+bench: build python ## benchmarks beside TensorFlow (PARTS="micro op system scale", BENCH_ARGS: see bench/run.py --help)
+	@$(PYTHON) bench/run.py $(if $(PARTS),--parts $(PARTS)) $(BENCH_ARGS)
 
 soak: build python ## a training whose servers are killed, queues under many clients (SOAK_ARGS: see tests/soak)
 	@$(PYTHON) tests/soak $(SOAK_ARGS)

@@ -1,7 +1,7 @@
 /* A gRPC echo server and a client that measures it, on src/rpc alone.
  *
  *   rpc_echo serve ADDRESS... [--threads N]
- *   rpc_echo bench ADDRESS [--seconds S] [--only ROW]
+ *   rpc_echo bench ADDRESS [--seconds S] [--only ROW]: a line of JSON a figure
  *   rpc_echo call ADDRESS METHOD REQUEST [--timeout S] [--wait] [--cancel S] [--repeat N]
  *     (REQUEST "@N": N zero bytes; prints code, message, reply or its size, details, milliseconds)
  *
@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "figure.h"
 #include "rpc/rpc.h"
 
 enum { GIVE_MAX = 1 << 30 };
@@ -272,16 +273,30 @@ static void run_begin(td_work *w) {
   }
 }
 
-static int compare(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-  return x < y ? -1 : x > y;
+/* The latencies of a run, and its rate in calls or, where calls have `bytes`, in gigabytes a second. */
+static void report(const char *row, run *r, double took, size_t bytes) {
+  char name[64];
+  double count = (double)r->count, p50 = (double)bench_quantile(r->samples, r->count, 0.5);
+  double best = (double)bench_quantile(r->samples, r->count, 0),
+         p99 = (double)bench_quantile(r->samples, r->count, 0.99);
+  if (bytes) {
+    snprintf(name, sizeof name, "rpc/%s", row);
+    bench_print(name, (double)bytes * count / took / 1e9, (double)bytes / best, "GB/s", true);
+    if (r->landing && r->landing->copied)
+      fprintf(stderr, "%s: %.2f %% copied\n", row, 100.0 * (double)r->landing->copied / ((double)bytes * count));
+    return;
+  }
+  snprintf(name, sizeof name, "rpc/%s", row);
+  bench_print(name, p50 / 1e3, best / 1e3, "us", false);
+  snprintf(name, sizeof name, "rpc/%s, p99", row);
+  bench_print(name, p99 / 1e3, p99 / 1e3, "us", false);
+  snprintf(name, sizeof name, "rpc/%s, calls", row);
+  bench_print(name, count / took, count / took, "/s", true);
 }
-
-static const char *only; /* the rows whose name has it */
 
 static void measure(td_loop *loop, td_channel *channel, const char *name, const char *path, const char *request,
                     int in_flight, landing *l, landing *background, double seconds, size_t bytes) {
-  if (only && !strstr(name, only)) return;
+  if (!bench_is_wanted(name)) return;
   run r = {.work.run = run_begin,
            .channel = channel,
            .path = path,
@@ -296,21 +311,13 @@ static void measure(td_loop *loop, td_channel *channel, const char *name, const 
   td_loop_post(loop, &r.work);
   sem_wait(&r.done);
   double took = (double)(td_now_ns() - r.started_ns) / 1e9;
-  qsort(r.samples, r.count, sizeof *r.samples, compare);
-  printf("%-22s %8zu calls  p50 %8.1f us  p99 %8.1f us  %9.0f calls/s", name, r.count,
-         (double)r.samples[r.count / 2] / 1e3, (double)r.samples[r.count * 99 / 100] / 1e3, (double)r.count / took);
-  if (bytes) {
-    printf("  %.2f GB/s (p50 %.2f)", (double)bytes * (double)r.count / took / 1e9,
-           (double)bytes / (double)r.samples[r.count / 2]);
-    if (l) printf("  copied %.2f %%", 100.0 * (double)l->copied / ((double)bytes * (double)r.count));
-  }
-  printf("\n");
-  fflush(stdout);
+  if (strcmp(name, "warm-up") != 0) report(name, &r, took, bytes);
   td_free(r.samples);
   sem_destroy(&r.done);
 }
 
-static int bench(const char *address, double seconds) {
+static int bench(const char *address) {
+  double seconds = bench_seconds();
   td_loop *loop;
   must(td_loop_create("td-client", "bench", &loop));
   td_channel *channel;
@@ -400,16 +407,12 @@ static int call_once(const char *address, const char *path, const char *request,
 
 int main(int argc, char **argv) {
   int threads = 1, count = 0;
-  double seconds = 1;
+  argc = bench_options(argc, argv);
   call_options call = {.repeat = 1};
   char *addresses[16];
   for (int i = 2; i < argc; i++) {
     if (!strcmp(argv[i], "--threads") && i + 1 < argc) {
       threads = atoi(argv[++i]);
-    } else if (!strcmp(argv[i], "--seconds") && i + 1 < argc) {
-      seconds = atof(argv[++i]);
-    } else if (!strcmp(argv[i], "--only") && i + 1 < argc) {
-      only = argv[++i];
     } else if (!strcmp(argv[i], "--timeout") && i + 1 < argc) {
       call.timeout = atof(argv[++i]);
     } else if (!strcmp(argv[i], "--cancel") && i + 1 < argc) {
@@ -424,7 +427,7 @@ int main(int argc, char **argv) {
   }
   if (threads < 1 || threads > 64) threads = 1;
   if (argc > 2 && count && !strcmp(argv[1], "serve")) return serve(addresses, count, threads);
-  if (argc > 2 && count == 1 && !strcmp(argv[1], "bench")) return bench(addresses[0], seconds);
+  if (argc > 2 && count == 1 && !strcmp(argv[1], "bench")) return bench(addresses[0]);
   if (count == 3 && !strcmp(argv[1], "call")) return call_once(addresses[0], addresses[1], addresses[2], call);
   fprintf(stderr,
           "usage: rpc_echo serve ADDRESS... [--threads N] | bench ADDRESS [--seconds S] [--only ROW] |\n"

@@ -13,11 +13,3 @@ install(TARGETS tensord tensorctl RUNTIME DESTINATION bin)
 if(TARGET tensord_heavy)
   install(TARGETS tensord_heavy LIBRARY DESTINATION lib/tensord)
 endif()
-
-# ---- bench: programs that measure one room alone -----------------------------------------------------------------
-add_executable(rpc_echo bench/rpc_echo.c)
-target_link_libraries(rpc_echo PRIVATE td_rpc)
-add_executable(executor_bench bench/executor_bench.c src/runtime/testing/graphs.c src/ops/const.c src/ops/control_flow.c
-  src/ops/function_args.c src/ops/functional.c src/ops/sendrecv.c)
-target_link_libraries(executor_bench PRIVATE td_runtime cmocka)
-# ---- end of bench ---------------------------------------------------------------------------------------------
