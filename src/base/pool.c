@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/denormals.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -72,6 +73,7 @@ static void *thread_main(void *arg) {
   td_pool *p = arg;
   current_pool = p;
   td_log_set_task(p->task);
+  td_flush_denormals();
   pthread_mutex_lock(&p->lock);
   for (;;) {
     while (!p->head && !p->stopping) {

@@ -268,6 +268,26 @@ static void test_busy_pool(void **state) {
   td_pool_destroy(p);
 }
 
+typedef struct tiny {
+  td_work work;
+  float factor, product;
+} tiny;
+
+static void multiply(td_work *w) {
+  tiny *t = TD_CONTAINER_OF(w, tiny, work);
+  volatile float small = 1e-30f;
+  t->product = small * t->factor;
+}
+
+static void test_flushes_denormals(void **state) {
+  tiny t = {.work.run = multiply, .factor = 1e-10f};
+  td_pool *p = td_pool_create("test", NULL, 1);
+  td_pool_submit(p, &t.work);
+  td_pool_stop(p);
+  assert_true(t.product == 0);
+  td_pool_destroy(p);
+}
+
 static void *call_loops(void *arg) {
   for (int i = 0; i < 100; i++) check_covers(arg, 16, MS);
   return NULL;
@@ -293,6 +313,7 @@ int main(void) {
       cmocka_unit_test(test_nested_and_from_pool),
       cmocka_unit_test(test_busy_pool),
       cmocka_unit_test(test_many_callers),
+      cmocka_unit_test(test_flushes_denormals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

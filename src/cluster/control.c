@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -23,6 +24,7 @@ struct td_control {
 static void *thread_main(void *arg) {
   td_control *c = arg;
   td_log_set_task(c->task);
+  td_flush_denormals();
   pthread_mutex_lock(&c->lock);
   for (;;) {
     td_work *w = c->head;

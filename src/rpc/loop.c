@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/denormals.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "rpc/loop_internal.h"
@@ -282,6 +283,7 @@ static void *thread_main(void *arg) {
   td_loop *l = arg;
   current = l;
   td_log_set_task(l->task);
+  td_flush_denormals();
   td_watch wake = {.ready = woken, .fd = l->event_fd};
   td_status s = td_watch_start(l, &wake, EPOLLIN);
   if (s) td_warn("%s", td_status_message(s));
