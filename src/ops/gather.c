@@ -71,8 +71,11 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
     if (pod) {
       if (i + AHEAD < g->n) { /* the table rarely fits the cache */
         uint64_t next = (uint64_t)index_at(g->indices, first + i + AHEAD);
-        if (next < (uint64_t)g->dim)
-          __builtin_prefetch((const char *)g->params->data + ((size_t)block * (size_t)g->dim + next) * bytes);
+        if (next < (uint64_t)g->dim) {
+          const char *row = (const char *)g->params->data + ((size_t)block * (size_t)g->dim + next) * bytes;
+          __builtin_prefetch(row);
+          __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1);
+        }
       }
       copy_row(g, k * g->row, (block * g->dim + index) * g->row, size, bytes);
     } else {

@@ -169,8 +169,20 @@ static void store_extreme(td_dtype t, bool lowest, void *out) {
   memcpy(out, &v, bits / 8);
 }
 
+/* What is filled doubles with each copy. */
 static void fill_row(char *z, const void *element, size_t size, int64_t n) {
-  for (int64_t i = 0; i < n; i++) memcpy(z + (size_t)i * size, element, size);
+  static const char zero[16];
+  size_t all = size * (size_t)n, done = size;
+  if (!all) return;
+  if (memcmp(element, zero, size) == 0) {
+    memset(z, 0, all);
+    return;
+  }
+  memcpy(z, element, size);
+  for (size_t more; done < all; done += more) {
+    more = TD_MIN(TD_MIN(done, all - done), (size_t)4096);
+    memcpy(z + done, z, more);
+  }
 }
 
 static void divide_row(const segment_state *s, char *z, int64_t inner, int64_t count) {

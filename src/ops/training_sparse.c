@@ -7,6 +7,7 @@
 #include "ops/training.h"
 
 enum { PARALLEL_COLUMNS = 64, PARALLEL_ELEMENTS = 1 << 15 };
+enum { AHEAD = 6, LINE = 64, FETCHED_BYTES = 512 }; /* of rows: how many ahead, and how much of each variable's */
 
 typedef struct sparse_job {
   const td_training *t;
@@ -23,10 +24,26 @@ static inline int64_t index_at(const td_tensor *t, int64_t i) {
   return t->dtype == TD_INT64 ? ((const volatile int64_t *)t->data)[i] : ((const volatile int32_t *)t->data)[i];
 }
 
+/* Brings a row's columns [begin, end) of all variables near: tables rarely fit the cache. */
+static inline void fetch_row(const sparse_job *j, int64_t at, int64_t begin, int64_t end) {
+  size_t first = (size_t)(at * j->row + begin) * j->size;
+  size_t last = first + TD_MIN((size_t)(end - begin) * j->size, (size_t)FETCHED_BYTES) - 1;
+  for (int k = 0; k < j->t->vars; k++) {
+    const char *v = j->vars[k];
+    for (size_t b = first; b < last; b += LINE) __builtin_prefetch(v + b, 1);
+    __builtin_prefetch(v + last, 1);
+  }
+}
+
 /* Columns [begin, end) of every row, in the order of the indices. */
 static void sparse_columns(void *arg, int64_t begin, int64_t end) {
   const sparse_job *j = arg;
-  for (int64_t i = 0; i < j->indices->count; i++) {
+  int64_t n = j->indices->count;
+  for (int64_t i = 0; i < n; i++) {
+    if (i + AHEAD < n) {
+      int64_t next = index_at(j->indices, i + AHEAD);
+      if ((uint64_t)next < (uint64_t)j->rows) fetch_row(j, next, begin, end);
+    }
     int64_t at = index_at(j->indices, i);
     if ((uint64_t)at >= (uint64_t)j->rows) continue;
     j->t->fn(j->vars, j->grad + (size_t)(i * j->row + begin) * j->size, at * j->row + begin, at * j->row + end,
