@@ -47,3 +47,16 @@ def test_a_regression_stands_out(micro, tmp_path):
     assert found == {"crc32c/64B": "WORSE", "codec/header": "better"}, r.stdout
     assert "1 figures worse, 1 better" in r.stdout
     assert bench("--strict", *args).returncode == 1
+
+
+def test_operations_beside_tensorflow(tmp_path):
+    path = str(tmp_path / "results.json")
+    r = bench("--parts", "op", "--only", "MatMul/small", "--only", "ApplyAdam/small", "--out", path)
+    assert r.returncode == 0, r.stderr
+    with open(path) as f:
+        figures = json.load(f)["parts"]["op"]["figures"]
+    for name in ("MatMul/small", "ApplyAdam/small"):
+        f = figures[name]
+        assert f["value"] > 0 and f["tensorflow"] > 0 and f["ratio"] > 0 and f["unit"] == "us", f
+    if os.path.exists(os.path.join(BUILD, "primitive_bench")):
+        assert figures["MatMul/small, of bare oneDNN"]["value"] > 0

@@ -1,0 +1,139 @@
+"""Operations alone: 100 instances of one in a step on one task, less a step that only reads their inputs.
+
+Both servers run the same graph in turn; the shortest of their steps count, which a busy machine disturbs least. The
+session's configuration keeps both from rewriting the graph. Matrix products and convolutions are also compared with a
+bare loop over the same oneDNN primitive (build/primitive_bench).
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+import peer
+from harness import op_cases, servers
+from harness.figures import figure
+
+INSTANCES = 100
+ROUNDS, FEWEST_ROUNDS, LONG_S = 6, 3, 2.0
+GOAL, SHARE_GOAL = 1.2, 85  # times TensorFlow's time; percent of the bare primitive
+
+
+class Side:
+    """A server, and one step of its."""
+
+    def __init__(self, server):
+        self.cluster = peer.Cluster(server, {"local": 1})
+        self.session = None
+
+    def open(self, t, graph, op, empty):
+        self.session = t.Session(self.cluster.target("local"), graph=graph, config=peer.plain_config(t))
+        with graph.as_default():
+            self.session.run(t.global_variables_initializer())
+        self.op, self.empty = self.session.make_callable([op]), self.session.make_callable([empty])
+        self.steps, self.empty_steps, self.cpu = [], [], 0.0
+        self.run(self.op, [])
+        self.run(self.empty, [])
+
+    def run(self, step, times):
+        began = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - began)
+
+    def measure(self, seconds):
+        """For about so long: the step and the empty one in turn."""
+        until, cpu, first = time.perf_counter() + seconds, servers.cpu_s(self.cluster), len(self.steps)
+        while len(self.steps) == first or time.perf_counter() < until:
+            self.run(self.op, self.steps)
+        self.cpu += servers.cpu_s(self.cluster) - cpu
+        until = time.perf_counter() + seconds / 4
+        while time.perf_counter() < until:
+            self.run(self.empty, self.empty_steps)
+
+    def op_us(self):
+        return max((min(self.steps) - min(self.empty_steps)) / INSTANCES * 1e6, 0.01)  # what is less than that is noise
+
+    def cpu_us(self):
+        return self.cpu / len(self.steps) / INSTANCES * 1e6
+
+    def close(self, t):
+        if self.session:
+            self.session.close()
+            self.session = None
+            t.Session.reset(self.cluster.target("local"))
+
+
+def build(t, build_case, size):
+    graph = t.Graph()
+    with graph.as_default():
+        inputs = op_cases.Inputs(t)
+        make = build_case(inputs, size)
+        op = t.group(*[make(i) for i in range(INSTANCES)])
+        empty = t.group(*inputs.reads)
+    return graph, op, empty
+
+
+def measure(t, sides, name, size, quick):
+    graph, op, empty = build(t, op_cases.CASES[name], size)
+    try:
+        for s in sides:
+            s.open(t, graph, op, empty)
+        began = time.perf_counter()
+        for i in range(1 if quick else ROUNDS):
+            for s in sides:
+                s.measure(0.001 if quick else 0.06)
+            if i + 1 >= FEWEST_ROUNDS and time.perf_counter() - began > LONG_S:
+                break
+        ours, theirs = sides
+        return figure(ours.op_us(), "us", "lower", theirs.op_us(), cpu_us=round(ours.cpu_us(), 3),
+                      tensorflow_cpu_us=round(theirs.cpu_us(), 3))
+    finally:
+        for s in sides:
+            s.close(t)
+
+
+def bare_us(options, arguments):
+    """Microseconds of the bare primitive, all cores at work; None where it is not built."""
+    program = os.path.join(options.build, "primitive_bench")
+    if not os.path.exists(program):
+        return None
+    command = [program, "--seconds", "0.02" if options.quick else "0.5"] + arguments
+    return json.loads(subprocess.check_output(command).decode())["best"] / 1e3
+
+
+def wanted(options):
+    return [name for name in op_cases.CASES
+            if not options.only or any(o in name + "/" + s for o in options.only for s in op_cases.SIZES)]
+
+
+def run(options, add):
+    t = peer.tf1()
+    slow, below = [], []
+    sides = [Side(servers.tensord(options)), Side(servers.TENSORFLOW)]
+    try:
+        for name in wanted(options):
+            for size, size_name in enumerate(op_cases.SIZES):
+                full = "%s/%s" % (name, size_name)
+                if options.only and not any(o in full for o in options.only):
+                    continue
+                try:
+                    f = measure(t, sides, name, size, options.quick)
+                except t.errors.OpError as e:
+                    print("%s: %s" % (full, e.message), file=sys.stderr)
+                    continue
+                add(full, f)
+                if f.get("ratio", 1) * GOAL < 1:
+                    slow.append((f["ratio"], full))
+                bare = bare_us(options, op_cases.PRIMITIVES[name](size)) if name in op_cases.PRIMITIVES else None
+                if bare:
+                    share = figure(100 * bare / f["value"], "%", "higher", bare_us=round(bare, 3))
+                    add(full + ", of bare oneDNN", share)
+                    if share["value"] < SHARE_GOAL:
+                        below.append((share["value"], full))
+    finally:
+        for s in sides:
+            s.cluster.__exit__()
+    for ratio, full in sorted(slow):
+        print("over %.1f x of TensorFlow's time: %-50s %.2f x" % (GOAL, full, 1 / ratio))
+    for share, full in sorted(below):
+        print("below %d %% of bare oneDNN: %-50s %.0f %%" % (SHARE_GOAL, full, share))
