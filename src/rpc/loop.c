@@ -1,6 +1,7 @@
 #include "rpc/loop.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 #include "base/denormals.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/turn.h"
 #include "rpc/loop_internal.h"
 
 enum {
@@ -198,6 +200,15 @@ static bool has_work(td_loop *l) {
   return l->ends || atomic_load_explicit(&l->posted, memory_order_relaxed) || l->stopping;
 }
 
+/* Somebody waits for this thread, in the middle of a turn (base/turn.h). */
+static bool is_wanted(void *arg) {
+  td_loop *l = arg;
+  if (has_work(l) || l->batch_at < l->batch_count) return true;
+  if (l->timer_count && l->heap[0]->at_ns <= td_now_ns()) return true;
+  struct pollfd p = {.fd = l->epoll_fd, .events = POLLIN}; /* tells of events without taking them */
+  return poll(&p, 1, 0) != 0;
+}
+
 static int poll_events(td_loop *l, int timeout_ms) {
   int n = epoll_wait(l->epoll_fd, l->batch, BATCH, timeout_ms);
   return n < 0 ? 0 : n;
@@ -284,6 +295,7 @@ static void *thread_main(void *arg) {
   current = l;
   td_log_set_task(l->task);
   td_flush_denormals();
+  td_turn_set_owner(is_wanted, l);
   td_watch wake = {.ready = woken, .fd = l->event_fd};
   td_status s = td_watch_start(l, &wake, EPOLLIN);
   if (s) td_warn("%s", td_status_message(s));

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/turn.h"
 #include "rpc/loop.h"
 
 typedef struct counter_work {
@@ -183,6 +184,51 @@ static void stopped_watches_do_not_run(void **state) {
   sem_destroy(&p.ready);
 }
 
+typedef struct long_work {
+  td_work work, other;
+  td_loop *loop;
+  int ends[2];
+  bool alone, posted, readable; /* the answers: with nobody else, with a post, with something to read */
+  td_watch watch;
+  sem_t done;
+} long_work;
+
+static void do_nothing(td_work *w) {}
+static void drain_pipe(td_watch *w, uint32_t events) {
+  char c;
+  long_work *l = TD_CONTAINER_OF(w, long_work, watch);
+  if (read(w->fd, &c, 1) == 1) sem_post(&l->done);
+}
+
+static void compute_long(td_work *w) {
+  long_work *l = TD_CONTAINER_OF(w, long_work, work);
+  l->alone = td_turn_is_wanted();
+  l->watch = (td_watch){.ready = drain_pipe, .fd = l->ends[0]};
+  assert_null(td_watch_start(l->loop, &l->watch, EPOLLIN));
+  assert_int_equal(write(l->ends[1], "x", 1), 1);
+  l->readable = td_turn_is_wanted();
+  l->other.run = do_nothing;
+  td_loop_post(l->loop, &l->other);
+  l->posted = td_turn_is_wanted();
+}
+
+static void long_work_sees_who_waits(void **state) {
+  long_work l = {.work.run = compute_long};
+  sem_init(&l.done, 0, 0);
+  assert_int_equal(pipe(l.ends), 0);
+  assert_null(td_loop_create("test", NULL, &l.loop));
+  td_loop_post(l.loop, &l.work);
+  sem_wait(&l.done); /* asking takes nothing away: the pipe was read */
+  td_loop_stop(l.loop);
+  assert_false(l.alone);
+  assert_true(l.readable);
+  assert_true(l.posted);
+  assert_true(td_turn_is_wanted()); /* of a thread that nobody owns: turns end */
+  td_loop_destroy(l.loop);
+  close(l.ends[0]), close(l.ends[1]);
+  sem_destroy(&l.done);
+}
+
 static void an_idle_loop_sleeps(void **state) {
   td_loop *l;
   assert_null(td_loop_create("test", NULL, &l));
@@ -201,7 +247,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(posts_run_in_order),   cmocka_unit_test(no_wake_up_is_lost),
       cmocka_unit_test(timers_fire_in_order), cmocka_unit_test(stopped_watches_do_not_run),
-      cmocka_unit_test(an_idle_loop_sleeps),
+      cmocka_unit_test(an_idle_loop_sleeps),  cmocka_unit_test(long_work_sees_who_waits),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/turn.h"
 #include "runtime/executor_internal.h"
 
 /* The inbox: a stack of tasks that came back, with two marks at its bottom. IDLE: nobody drains the run, who pushes
@@ -125,11 +126,14 @@ static void task_done(td_kernel_ctx *ctx, td_status status) {
 
 /* ---- errors ---- */
 
-static td_status at_node(const td_pnode *n, td_status s) {
+static td_str label_of(const td_run *r, const td_pnode *n) { return td_pnode_info_of(r->program, n)->label; }
+
+static td_status at_node(const td_run *r, const td_pnode *n, td_status s) {
+  td_str label = label_of(r, n);
   if (strlen(td_status_message(s)) > LONG_MESSAGE) return s; /* from deep inside functions */
-  if (strstr(td_status_message(s), "{{node ")) return td_status_append(s, "\n\t [[%.*s]]", TD_STR_ARG(n->label));
-  if (td_str_starts(n->label, TD_STR("{{"))) return td_status_append(s, "\n\t [[%.*s]]", TD_STR_ARG(n->label));
-  return td_status_append(s, "\n\t [[{{node %.*s}}]]", TD_STR_ARG(n->label));
+  if (strstr(td_status_message(s), "{{node ")) return td_status_append(s, "\n\t [[%.*s]]", TD_STR_ARG(label));
+  if (td_str_starts(label, TD_STR("{{"))) return td_status_append(s, "\n\t [[%.*s]]", TD_STR_ARG(label));
+  return td_status_append(s, "\n\t [[{{node %.*s}}]]", TD_STR_ARG(label));
 }
 
 void td_run_fail(td_run *r, td_status status) {
@@ -171,10 +175,11 @@ static void on_cancel(td_cancel_callback *c) {
 
 /* ---- kernels ---- */
 
-static td_status wrong_output(const td_pnode *n, uint32_t i, const td_tensor *t) {
-  if (!t) return td_internal("Missing %u-th output from {{node %.*s}}", i, TD_STR_ARG(n->label));
+static td_status wrong_output(const td_run *r, const td_pnode *n, uint32_t i, const td_tensor *t) {
+  td_str label = label_of(r, n);
+  if (!t) return td_internal("Missing %u-th output from {{node %.*s}}", i, TD_STR_ARG(label));
   return td_internal("Output %u of type %s does not match declared output type %s for node {{node %.*s}}", i,
-                     td_dtype_name(t->dtype), td_dtype_name(n->kernel->output_types[i]), TD_STR_ARG(n->label));
+                     td_dtype_name(t->dtype), td_dtype_name(n->kernel->output_types[i]), TD_STR_ARG(label));
 }
 
 /* After a kernel: checks its outputs, releases its inputs. False: the run has failed, outputs are released. */
@@ -182,7 +187,7 @@ static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status s
   td_release_inputs(n, ctx->in);
   if (__builtin_expect(status != NULL, 0)) {
     td_release_outputs(n, ctx->out);
-    td_run_fail(r, at_node(n, status));
+    td_run_fail(r, at_node(r, n, status));
     return false;
   }
   uint32_t mask = ctx->out_live_mask;
@@ -190,7 +195,7 @@ static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status s
     int type = n->kernel->output_types[i];
     td_tensor *t = ctx->out[i].tensor;
     if (t ? td_dtype_is_ref(type) || t->dtype == type : ctx->out_dead || (mask && i < 32 && !(mask >> i & 1))) continue;
-    status = wrong_output(n, i, t);
+    status = wrong_output(r, n, i, t);
     td_release_outputs(n, ctx->out);
     td_run_fail(r, status);
     return false;
@@ -254,7 +259,7 @@ td_outcome td_run_argument(td_run *r, const td_pnode *n) {
     s = td_invalid_argument("Type mismatch: actual %s vs. expect %s", td_dtype_name(t->dtype),
                             td_dtype_name(n->kernel->output_types[0]));
   if (s) {
-    td_run_fail(r, at_node(n, s));
+    td_run_fail(r, at_node(r, n, s));
     return TD_OUTCOME_FAILED;
   }
   r->out[0].tensor = td_tensor_retain(t);
@@ -303,13 +308,15 @@ td_outcome td_run_prepare_refs(td_run *r, const td_pnode *n, td_value *in) {
       is_ready = is_initialized(v);
     }
     if (is_ready && !s) continue;
-    if (!s) s = td_failed_precondition("Attempting to use uninitialized value %.*s", TD_STR_ARG(n->input_names[i]));
+    if (!s)
+      s = td_failed_precondition("Attempting to use uninitialized value %.*s",
+                                 TD_STR_ARG(td_pnode_info_of(r->program, n)->input_names[i]));
     /* inputs before i are as the kernel wants them, those after it as they came */
     for (uint32_t k = 0; k < n->input_count; k++) {
       td_value_release(in[k], k <= i ? n->in_refs[k] == TD_IN_REF : n->in_refs[k] & TD_IN_REF);
       in[k].tensor = NULL;
     }
-    td_run_fail(r, at_node(n, s));
+    td_run_fail(r, at_node(r, n, s));
     return TD_OUTCOME_FAILED;
   }
   return TD_OUTCOME_DONE;
@@ -348,9 +355,21 @@ td_outcome td_run_traced(td_run *r, const td_pnode *n, td_value *in, td_iteratio
 
 /* ---- the drain ---- */
 
+/* Ends with somebody else's need of the thread: an owner that has nothing else to do gives one more turn. */
+static bool turn_ended(td_scope *scope) {
+  uint64_t now = td_now_ns();
+  if (!scope->turn_ends_ns) {
+    scope->turn_ends_ns = now + (td_pool_current() ? POOL_TURN_NS : LOOP_TURN_NS);
+  } else if (now >= scope->turn_ends_ns) {
+    if (td_turn_is_wanted()) return true;
+    scope->turn_ends_ns = now + LOOP_TURN_NS;
+  }
+  return false;
+}
+
 bool td_run_turn_ended(td_run *r) {
   r->fuel = TD_FUEL;
-  r->turn_ended = r->pool && td_now_ns() >= r->scope->turn_ends_ns;
+  r->turn_ended = r->pool && turn_ended(r->scope);
   return r->turn_ended;
 }
 
@@ -383,14 +402,9 @@ static void drain(td_run *r, td_scope *scope) {
   r->scope = scope;
   r->fuel = TD_FUEL;
   r->turn_ended = false;
-  if (r->pool) {
-    uint64_t now = td_now_ns();
-    if (!scope->turn_ends_ns) {
-      scope->turn_ends_ns = now + (td_pool_current() == r->pool ? POOL_TURN_NS : LOOP_TURN_NS);
-    } else if (now >= scope->turn_ends_ns) {
-      td_pool_submit(r->pool, &r->work);
-      return;
-    }
+  if (r->pool && turn_ended(scope)) {
+    td_pool_submit(r->pool, &r->work);
+    return;
   }
   for (;;) {
     collect(r);
@@ -532,7 +546,7 @@ void td_executor_run(td_program *p, const td_run_options *o) {
   r->arg = o->arg;
   r->work.run = drain_work;
   r->ctx = (td_kernel_ctx){.step = o->step, .device = p->device};
-  r->outstanding = r->executed = 0;
+  r->outstanding = 0;
   r->inline_task = NULL;
   r->trace = o->step->stats ? td_trace_create(o->step->stats, p) : NULL;
   atomic_store_explicit(&r->inbox, OPEN, memory_order_relaxed); /* this thread drains first */

@@ -89,7 +89,6 @@ struct td_run {
   td_status status __attribute__((aligned(64)));
   bool is_registered;     /* on_cancel */
   uint32_t outstanding;   /* tasks not back yet */
-  uint32_t executed;      /* nodes, in a program without frames */
   int fuel;               /* until the next look at the clock */
   bool turn_ended;        /* seen when the fuel was used up */
   struct td_scope *scope; /* of the draining thread */
@@ -117,7 +116,7 @@ struct td_run {
   td_iteration **spare_iterations;
 };
 
-enum { TD_FUEL = 64, TD_KERNEL_FUEL = 8 };
+enum { TD_FUEL = 256, TD_KERNEL_FUEL = 32 };
 
 typedef enum td_outcome {
   TD_OUTCOME_DONE,   /* outputs are in run->out */
@@ -287,10 +286,20 @@ static inline td_outcome td_node_execute(td_run *r, const td_pnode *n, td_value 
         if (!in[i].tensor) continue;
         out[0] = in[i];
         in[i].tensor = NULL;
-        if (n->merge_indices) out[1].tensor = td_tensor_retain(n->merge_indices[i]);
+        if (n->flags & TD_PN_INDEXED)
+          out[1].tensor = td_tensor_retain(td_pnode_info_of(r->program, n)->merge_indices[i]);
         break;
       }
       return TD_OUTCOME_DONE;
+    case TD_EXEC_SWITCH: {
+      const td_tensor *pred = in[1].tensor;
+      if (!td_tensor_is_scalar(pred)) return td_run_kernel(r, n, in, it, is_dead, is_last); /* which says so */
+      out[*TD_DATA(pred, uint8_t) != 0] = in[0];
+      in[0].tensor = NULL;
+      td_tensor_release(in[1].tensor);
+      in[1].tensor = NULL;
+      return TD_OUTCOME_DONE;
+    }
     case TD_EXEC_ARG:
       return td_run_argument(r, n);
     case TD_EXEC_RETVAL:

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/turn.h"
 #include "framework/cancellation.h"
 #include "runtime/testing/graphs.h"
 
@@ -386,6 +387,33 @@ static void endless_loops_leave_room(void **state) {
   leaves_room(ENDLESS_NOW);
 }
 
+static bool is_wanted(void *arg) { return --*(int *)arg <= 0; }
+
+static void note_thread(void *arg, td_status status, td_tensor **results, int count) {
+  assert(!status);
+  td_tensor_release(results[0]);
+  atomic_store((_Atomic uintptr_t *)arg, (uintptr_t)pthread_self());
+}
+
+/* A loop of many turns; `answers`: how often the thread's owner says that nobody waits. */
+static uintptr_t thread_that_ends(int answers) {
+  td_program *p = test_program(&pooled, LOOP("100000", "10"));
+  test_fresh_step(&pooled);
+  _Atomic uintptr_t thread = 0;
+  td_turn_set_owner(is_wanted, &answers);
+  td_run_options o = {.step = &pooled.step, .done = note_thread, .arg = (void *)&thread};
+  td_executor_run(p, &o);
+  td_turn_set_owner(NULL, NULL);
+  while (!thread) usleep(1000);
+  td_program_release(p);
+  return thread;
+}
+
+static void turns_last_while_nobody_waits(void **state) {
+  assert_true(thread_that_ends(INT_MAX) == (uintptr_t)pthread_self());
+  assert_true(thread_that_ends(3) != (uintptr_t)pthread_self());
+}
+
 #define PORT                                                                                     \
   "tensor_name:edge send_device:/job:a/replica:0/task:0/device:CPU:0 send_device_incarnation:1 " \
   "recv_device:/job:b/replica:0/task:0/device:CPU:0\n"
@@ -758,6 +786,7 @@ int main(void) {
       cmocka_unit_test(failed_runs_leave_memory_clean),
       cmocka_unit_test(cancellation),
       cmocka_unit_test(endless_loops_leave_room),
+      cmocka_unit_test(turns_last_while_nobody_waits),
       cmocka_unit_test(refs),
       cmocka_unit_test(costly_kernels_go_to_the_pool),
       cmocka_unit_test(send_and_recv),

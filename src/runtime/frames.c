@@ -14,16 +14,18 @@ enum { DEAD = 1u << 31 };
 
 /* ---- the ready ring ---- */
 
-static void push_ready(td_run *r, uint32_t node, td_iteration *it) {
-  if (r->ring_count == r->ring_capacity) {
-    uint32_t capacity = r->ring_capacity ? r->ring_capacity * 2 : 64;
-    td_ready *ring = td_malloc(capacity * sizeof *ring);
-    for (uint32_t i = 0; i < r->ring_count; i++) ring[i] = r->ring[(r->ring_head + i) & (r->ring_capacity - 1)];
-    td_free(r->ring);
-    r->ring = ring;
-    r->ring_head = 0;
-    r->ring_capacity = capacity;
-  }
+static void __attribute__((noinline)) grow_ring(td_run *r) {
+  uint32_t capacity = r->ring_capacity ? r->ring_capacity * 2 : 64;
+  td_ready *ring = td_malloc(capacity * sizeof *ring);
+  for (uint32_t i = 0; i < r->ring_count; i++) ring[i] = r->ring[(r->ring_head + i) & (r->ring_capacity - 1)];
+  td_free(r->ring);
+  r->ring = ring;
+  r->ring_head = 0;
+  r->ring_capacity = capacity;
+}
+
+static inline void push_ready(td_run *r, uint32_t node, td_iteration *it) {
+  if (__builtin_expect(r->ring_count == r->ring_capacity, 0)) grow_ring(r);
   r->ring[(r->ring_head + r->ring_count++) & (r->ring_capacity - 1)] = (td_ready){node, it};
   it->outstanding++;
 }
@@ -88,7 +90,7 @@ static void iteration_end(td_run *r, td_iteration *it) {
 
 /* ---- delivery within one iteration ---- */
 
-static void deliver_to(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
+static inline void deliver_to(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
   const td_program *p = r->program;
   bool from_enter = n->flags & TD_PN_ENTER;
   for (const td_pedge *e = p->edges + n->edge, *end = e + n->edge_count; e < end; e++) {
@@ -264,20 +266,28 @@ static void deliver_next(td_run *r, const td_pnode *n, td_iteration *it, td_valu
   deliver_to(r, n, it->next, out, false);
 }
 
-void td_framed_deliver(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
-  if (__builtin_expect(!(n->flags & TD_PN_FRAME_CHANGE), 1)) {
+static void __attribute__((noinline))
+change_frame(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
+  is_dead = is_dead || !out[0].tensor;
+  if (n->flags & TD_PN_ENTER)
+    deliver_enter(r, n, it, out, is_dead);
+  else if (n->flags & TD_PN_EXIT)
+    deliver_exit(r, n, it, out, is_dead);
+  else
+    deliver_next(r, n, it, out, is_dead);
+  td_release_outputs(n, out);
+}
+
+static inline void deliver(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
+  if (__builtin_expect(!(n->flags & TD_PN_FRAME_CHANGE), 1))
     deliver_to(r, n, it, out, is_dead);
-  } else {
-    is_dead = is_dead || !out[0].tensor;
-    if (n->flags & TD_PN_ENTER)
-      deliver_enter(r, n, it, out, is_dead);
-    else if (n->flags & TD_PN_EXIT)
-      deliver_exit(r, n, it, out, is_dead);
-    else
-      deliver_next(r, n, it, out, is_dead);
-    td_release_outputs(n, out);
-  }
+  else
+    change_frame(r, n, it, out, is_dead);
   op_ended(r, it);
+}
+
+void td_framed_deliver(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
+  deliver(r, n, it, out, is_dead);
 }
 
 /* ---- the engine ---- */
@@ -306,9 +316,9 @@ bool td_framed_run(td_run *r) {
     td_value *in = it->slots + n->slot;
     if (__builtin_expect(is_dead && !(n->flags & TD_PN_DEAD_AWARE), 0)) {
       td_release_raw_inputs(n, in);
-      td_framed_deliver(r, n, it, r->out, true);
+      deliver(r, n, it, r->out, true);
     } else if (td_node_run(r, n, in, it, is_dead, !r->ring_count) == TD_OUTCOME_DONE) {
-      td_framed_deliver(r, n, it, r->out, n->exec == TD_EXEC_KERNEL && r->ctx.out_dead);
+      deliver(r, n, it, r->out, n->exec == TD_EXEC_KERNEL && r->ctx.out_dead);
     }
     if (__builtin_expect(--r->fuel <= 0, 0)) {
       if (td_run_is_over(r)) return true;

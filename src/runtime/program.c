@@ -86,6 +86,7 @@ static td_status order_nodes(compiler *c) {
   }
   p->node_count = total;
   p->nodes = td_arena_array(&p->arena, td_pnode, total);
+  p->infos = td_arena_array(&p->arena, td_pnode_info, total);
   c->nodes = td_arena_array(&c->scratch, td_node *, total);
   c->index_of = td_arena_array(&c->scratch, uint32_t, c->g->node_count);
   for (size_t i = 0; i < c->g->node_count; i++) {
@@ -156,17 +157,21 @@ static td_status number_arg(compiler *c, const td_node *n, td_pnode *pn, int *co
   return TD_STATUS_OK;
 }
 
+static td_pnode_info *info_of(const compiler *c, const td_pnode *pn) { return &c->p->infos[pn - c->p->nodes]; }
+
 static td_status make_merge(compiler *c, const td_node *n, td_pnode *pn) {
+  td_pnode_info *info = info_of(c, pn);
   bool is_index_read = false;
   for (const td_edge *e = n->out_edges; e; e = e->next_out)
     if (e->src_slot == 1) is_index_read = true;
   pn->exec = TD_EXEC_MERGE;
-  pn->merge = c->p->frames[pn->frame].merge_count++;
+  pn->merge = c->p->frames[info->frame].merge_count++;
   if (!is_index_read) return TD_STATUS_OK;
-  pn->merge_indices = td_arena_array(&c->p->arena, td_tensor *, pn->input_count);
+  pn->flags |= TD_PN_INDEXED;
+  info->merge_indices = td_arena_array(&c->p->arena, td_tensor *, pn->input_count);
   for (uint32_t i = 0; i < pn->input_count; i++) {
-    TD_TRY(td_tensor_create_dims(TD_INT32, 0, NULL, &pn->merge_indices[i]));
-    *TD_DATA(pn->merge_indices[i], int32_t) = (int32_t)i;
+    TD_TRY(td_tensor_create_dims(TD_INT32, 0, NULL, &info->merge_indices[i]));
+    *TD_DATA(info->merge_indices[i], int32_t) = (int32_t)i;
   }
   return TD_STATUS_OK;
 }
@@ -183,7 +188,10 @@ static td_status classify(compiler *c, const td_node *n, td_pnode *pn) {
   if (kf & TD_KERNEL_DEAD_AWARE) pn->flags |= TD_PN_DEAD_AWARE;
   if (n->kind == TD_NODE_SEND || n->kind == TD_NODE_RECV) pn->flags |= TD_PN_TRANSFER;
   if (n->kind == TD_NODE_CONTROL_TRIGGER) pn->flags |= TD_PN_NEVER_DEAD;
-  if (n->kind == TD_NODE_ENTER) pn->flags |= TD_PN_ENTER;
+  if (n->kind == TD_NODE_ENTER) {
+    pn->flags |= TD_PN_ENTER;
+    pn->child_frame = -1;
+  }
   if (n->kind == TD_NODE_EXIT) pn->flags |= TD_PN_EXIT;
   if (n->kind == TD_NODE_NEXT_ITERATION) pn->flags |= TD_PN_NEXT;
   const Pb__AttrValue *to_client = n->kind == TD_NODE_SEND ? td_attr_find(&n->def, "client_terminated") : NULL;
@@ -192,6 +200,7 @@ static td_status classify(compiler *c, const td_node *n, td_pnode *pn) {
   if (n->op->flags & TD_OP_ALLOWS_UNINITIALIZED) pn->flags |= TD_PN_MAY_BE_UNINITIALIZED;
   pn->exec = k->compute_async ? TD_EXEC_ASYNC : TD_EXEC_KERNEL;
   if (n->kind == TD_NODE_MERGE) return make_merge(c, n, pn);
+  if (td_str_is(n->def.op, "Switch")) pn->exec = TD_EXEC_SWITCH;
   if (td_str_is(n->def.op, "_Arg") || td_str_is(n->def.op, "_DeviceArg")) {
     pn->exec = TD_EXEC_ARG;
     return number_arg(c, n, pn, &c->p->arg_count);
@@ -223,16 +232,16 @@ static td_status make_node(compiler *c, uint32_t at) {
   td_program *p = c->p;
   const td_node *n = c->nodes[at];
   td_pnode *pn = &p->nodes[at];
+  td_pnode_info *info = &p->infos[at];
   td_pframe *frame = &p->frames[frame_of(c, n)];
-  pn->name = td_arena_str(&p->arena, n->def.name);
-  pn->label = label_of(c, n);
+  info->name = td_arena_str(&p->arena, n->def.name);
+  info->label = label_of(c, n);
   if (c->function.size) {
     char *text = td_arena_printf(&p->arena, "{{function_node %.*s}}{{node %.*s}}", TD_STR_ARG(c->function),
-                                 TD_STR_ARG(pn->label));
-    pn->label = td_str_of(text);
+                                 TD_STR_ARG(info->label));
+    info->label = td_str_of(text);
   }
-  pn->frame = frame_of(c, n);
-  pn->child_frame = -1;
+  info->frame = frame_of(c, n);
   pn->input_count = (uint32_t)n->input_count;
   pn->output_count = (uint32_t)n->output_count;
   p->max_outputs = TD_MAX(p->max_outputs, pn->output_count);
@@ -258,7 +267,7 @@ static td_status make_node(compiler *c, uint32_t at) {
     names[i] = input_name(&p->arena, e);
   }
   pn->in_refs = refs;
-  pn->input_names = names;
+  info->input_names = names;
   if (refs) pn->flags |= TD_PN_REFS;
   TD_TRY(bind_kernel(c, n, pn));
   return classify(c, n, pn);
@@ -275,16 +284,16 @@ static td_status wrong_frame(const td_node *src, const td_node *dst) {
 /* That an edge leads to the frame that its source sends to: the executor relies on it. */
 static td_status check_frame(compiler *c, const td_node *src, td_pnode *ps, const td_node *dst, const td_pnode *pd) {
   const td_pframe *frames = c->p->frames;
+  uint32_t from = info_of(c, ps)->frame, to = info_of(c, pd)->frame;
   switch (src->kind) {
     case TD_NODE_ENTER:
-      if (ps->child_frame < 0) ps->child_frame = (int32_t)pd->frame;
-      if (ps->child_frame != (int32_t)pd->frame || frames[pd->frame].parent != (int32_t)ps->frame)
-        return wrong_frame(src, dst);
+      if (ps->child_frame < 0) ps->child_frame = (int32_t)to;
+      if (ps->child_frame != (int32_t)to || frames[to].parent != (int32_t)from) return wrong_frame(src, dst);
       return TD_STATUS_OK;
     case TD_NODE_EXIT:
-      return frames[ps->frame].parent != (int32_t)pd->frame ? wrong_frame(src, dst) : TD_STATUS_OK;
+      return frames[from].parent != (int32_t)to ? wrong_frame(src, dst) : TD_STATUS_OK;
     default:
-      return ps->frame != pd->frame ? wrong_frame(src, dst) : TD_STATUS_OK;
+      return from != to ? wrong_frame(src, dst) : TD_STATUS_OK;
   }
 }
 
@@ -301,7 +310,8 @@ static td_status make_edges(compiler *c, uint32_t at, uint32_t *next, int64_t *l
       td_pnode *pd = &p->nodes[dst];
       TD_TRY(check_frame(c, n, pn, e->dst, pd));
       td_pedge *pe = &p->edges[*next];
-      *pe = (td_pedge){.dst = dst, .pend = dst - p->frames[pd->frame].first, .flags = control ? TD_PE_CONTROL : 0};
+      *pe = (td_pedge){
+          .dst = dst, .pend = dst - p->frames[p->infos[dst].frame].first, .flags = control ? TD_PE_CONTROL : 0};
       if (pd->exec == TD_EXEC_MERGE) pe->flags |= TD_PE_MERGE;
       if (!control) {
         pe->out = (uint16_t)e->src_slot;
@@ -325,10 +335,10 @@ static td_status make_edges(compiler *c, uint32_t at, uint32_t *next, int64_t *l
 static void count_special(td_program *p) {
   for (uint32_t i = 0; i < p->node_count; i++) {
     td_pnode *n = &p->nodes[i];
-    td_pframe *own = &p->frames[n->frame];
+    td_pframe *own = &p->frames[p->infos[i].frame];
     if (n->flags & TD_PN_EXIT) own->exit_count++;
     if (n->flags & TD_PN_NEXT) own->next_count++;
-    if (n->child_frame >= 0) {
+    if (n->flags & TD_PN_ENTER && n->child_frame >= 0) {
       p->frames[n->child_frame].enter_count++;
       if (n->flags & TD_PN_INVARIANT) p->frames[n->child_frame].invariant_count++;
     }
@@ -369,6 +379,19 @@ static td_status make_templates(compiler *c) {
   return TD_STATUS_OK;
 }
 
+/* Marks the nodes that have one node to tell. */
+static void find_single_edges(td_program *p) {
+  for (uint32_t i = 0; i < p->node_count; i++) {
+    td_pnode *n = &p->nodes[i];
+    if (n->edge_count != 1 || n->flags & TD_PN_FRAME_CHANGE) continue;
+    const td_pedge *e = &p->edges[n->edge];
+    if (e->flags & TD_PE_MERGE) continue;
+    n->flags |= TD_PN_ONE_EDGE;
+    if (p->frames[p->infos[i].frame].pending[e->pend] == 1) n->flags |= TD_PN_SOLE_EDGE;
+    n->next = e->dst;
+  }
+}
+
 static td_status check_node(const compiler *c, const td_node *n) {
   if (n->kind == TD_NODE_EXIT && !frame_of(c, n))
     return td_invalid_argument("Invalid Exit op: Cannot find a corresponding Enter op.");
@@ -404,7 +427,9 @@ static td_status compile(compiler *c) {
   uint32_t next = 0;
   for (uint32_t i = 0; i < p->node_count; i++) TD_TRY(at_node(c, c->nodes[i], make_edges(c, i, &next, last)));
   count_special(p);
-  return make_templates(c);
+  TD_TRY(make_templates(c));
+  find_single_edges(p);
+  return TD_STATUS_OK;
 }
 
 td_status td_program_create_for(td_graph *g, const td_program_options *options, td_str function, td_program **out) {
@@ -438,8 +463,8 @@ void td_program_release(td_program *p) {
   td_executor_free_spares(p);
   for (uint32_t i = 0; i < p->node_count; i++) {
     td_pnode *n = &p->nodes[i];
-    if (n->exec == TD_EXEC_MERGE && n->merge_indices)
-      for (uint32_t k = 0; k < n->input_count; k++) td_tensor_release(n->merge_indices[k]);
+    td_tensor **indices = p->infos[i].merge_indices;
+    for (uint32_t k = 0; indices && k < n->input_count; k++) td_tensor_release(indices[k]);
     td_kernel_release(n->kernel);
   }
   td_device_release(p->device);

@@ -12,6 +12,7 @@ typedef enum td_exec {
   TD_EXEC_FORWARD,  /* moves input 0 to output 0 */
   TD_EXEC_CONSTANT, /* another reference to `value` */
   TD_EXEC_MERGE,    /* moves the input that came to output 0 */
+  TD_EXEC_SWITCH,   /* moves input 0 to the output that input 1 names */
   TD_EXEC_ARG,      /* the run's argument `index` */
   TD_EXEC_RETVAL,   /* the run's result `index` */
   TD_EXEC_KERNEL,
@@ -30,8 +31,11 @@ enum { /* td_pnode.flags */
        TD_PN_MAY_BE_UNINITIALIZED = 256,
        TD_PN_COPY = 512, /* a Send to the client: what it reads from a variable is copied, so that later updates in
                             place do not show in what was fetched */
-       TD_PN_KEEPS_REF = 1024, /* the kernel takes variables where it declares values */
-       TD_PN_TRANSFER = 2048,  /* Send, Recv */
+       TD_PN_KEEPS_REF = 1024,  /* the kernel takes variables where it declares values */
+       TD_PN_TRANSFER = 2048,   /* Send, Recv */
+       TD_PN_INDEXED = 4096,    /* a Merge whose value_index is read */
+       TD_PN_ONE_EDGE = 8192,   /* one out-edge, within the frame, to `next`, which is no Merge */
+       TD_PN_SOLE_EDGE = 16384, /* ONE_EDGE, and `next` waits for nothing else */
        TD_PN_FRAME_CHANGE = TD_PN_ENTER | TD_PN_EXIT | TD_PN_NEXT,
 };
 
@@ -53,26 +57,32 @@ typedef struct td_pedge {
   uint16_t flags;
 } td_pedge;
 
+/* What every run of a node reads; kept small, for a run streams through all of them. */
 typedef struct td_pnode {
   td_kernel *kernel;
   union {
-    td_tensor *value;          /* CONSTANT (borrowed from the kernel) */
-    td_tensor **merge_indices; /* MERGE: value_index for each input; NULL when nobody reads it */
-    int64_t index;             /* ARG, RETVAL */
+    td_tensor *value;    /* CONSTANT (borrowed from the kernel) */
+    int64_t index;       /* ARG, RETVAL */
+    uint32_t merge;      /* MERGE: which dead count, within its frame */
+    int32_t child_frame; /* ENTER: the frame it enters; -1: nobody reads it */
   };
   const uint8_t *in_refs; /* per input; NULL: none */
-  td_str label;           /* the node of the user's graph that errors name */
-  td_str name;
-  uint32_t slot; /* first input slot, within its frame */
+  uint32_t slot;          /* first input slot, within its frame */
   uint32_t edge, edge_count;
+  uint32_t next; /* PN_ONE_EDGE: the destination */
   uint32_t input_count, output_count;
-  uint32_t merge;      /* MERGE: which dead count, within its frame */
-  uint32_t frame;      /* static frame it runs in */
-  int32_t child_frame; /* ENTER: the frame it enters; -1: nobody reads it */
   uint16_t flags;
-  uint8_t exec;              /* td_exec */
-  const td_str *input_names; /* requested names, for errors about ref inputs; NULL unless PN_REFS */
+  uint8_t exec; /* td_exec */
 } td_pnode;
+
+/* The rest, for errors, statistics and rare cases. */
+typedef struct td_pnode_info {
+  td_str label; /* the node of the user's graph that errors name */
+  td_str name;
+  const td_str *input_names; /* requested names, for errors about ref inputs; NULL unless PN_REFS */
+  td_tensor **merge_indices; /* PN_INDEXED: value_index for each input */
+  uint32_t frame;            /* static frame it runs in */
+} td_pnode_info;
 
 /* Pending counts: the count in the low bits (a Merge: 2 x controls + 1 while it waits for a live input). */
 enum {
@@ -100,6 +110,7 @@ struct td_program {
   td_arena arena;
   td_device *device;
   td_pnode *nodes;
+  td_pnode_info *infos; /* by node */
   uint32_t node_count;
   td_pedge *edges;
   uint32_t edge_count;
@@ -115,6 +126,10 @@ struct td_program {
   int spare_count;
   const td_str *labels; /* of nodes, for statistics; NULL: not made yet */
 };
+
+static inline const td_pnode_info *td_pnode_info_of(const td_program *p, const td_pnode *n) {
+  return &p->infos[n - p->nodes];
+}
 
 /* td_program_create() for the body of the function `function`, which errors name; empty: no function. */
 td_status td_program_create_for(td_graph *g, const td_program_options *options, td_str function,

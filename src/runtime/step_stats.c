@@ -80,15 +80,15 @@ static void find_inputs(const td_program *p, td_arena *arena, inputs *all) {
     all[i].names = td_arena_array(arena, td_str, p->nodes[i].input_count + 1);
   for (uint32_t i = 0; i < p->node_count; i++) {
     const td_pnode *src = &p->nodes[i];
+    td_str name = p->infos[i].name;
     for (const td_pedge *e = p->edges + src->edge, *end = e + src->edge_count; e < end; e++) {
       const td_pnode *dst = &p->nodes[e->dst];
       if (e->flags & TD_PE_CONTROL)
-        td_strbuf_printf(&all[e->dst].controls, ", ^%.*s", TD_STR_ARG(src->name));
+        td_strbuf_printf(&all[e->dst].controls, ", ^%.*s", TD_STR_ARG(name));
       else if (e->out)
-        all[e->dst].names[e->slot - dst->slot] =
-            td_str_of(td_arena_printf(arena, "%.*s:%u", TD_STR_ARG(src->name), e->out));
+        all[e->dst].names[e->slot - dst->slot] = td_str_of(td_arena_printf(arena, "%.*s:%u", TD_STR_ARG(name), e->out));
       else
-        all[e->dst].names[e->slot - dst->slot] = src->name;
+        all[e->dst].names[e->slot - dst->slot] = name;
     }
   }
 }
@@ -105,7 +105,7 @@ static const td_str *labels_of(td_program *p) {
     for (uint32_t i = 0; i < p->node_count; i++) {
       const td_pnode *n = &p->nodes[i];
       text.size = 0;
-      td_strbuf_printf(&text, "%.*s = %.*s(", TD_STR_ARG(n->name), TD_STR_ARG(n->kernel->op));
+      td_strbuf_printf(&text, "%.*s = %.*s(", TD_STR_ARG(p->infos[i].name), TD_STR_ARG(n->kernel->op));
       for (uint32_t k = 0; k < n->input_count; k++)
         td_strbuf_printf(&text, "%s%.*s", k ? ", " : "", TD_STR_ARG(all[i].names[k]));
       td_str controls = td_strbuf_view(&all[i].controls);
@@ -167,9 +167,9 @@ static void put_memory(writer *w, size_t bytes) {
 }
 
 /* NodeExecStats; fields in order. */
-static void put_event(writer *w, const td_event *e, td_str label, td_strbuf *device) {
+static void put_event(writer *w, const td_event *e, td_str name, td_str label, td_strbuf *device) {
   td_strbuf *b = &w->node;
-  td_wire_put_bytes(b, 1, e->node->name);
+  td_wire_put_bytes(b, 1, name);
   td_wire_put_uint(b, 2, e->start_ns / 1000);
   td_wire_put_uint(b, 3, since(e->start_ns / 1000, e->op_start_ns / 1000));
   td_wire_put_uint(b, 4, since(e->start_ns / 1000, e->op_end_ns / 1000));
@@ -219,7 +219,8 @@ static void put_device(writer *w, const td_step_stats *s, const td_device *d, td
     if (t->program->device != d) continue;
     const td_str *labels = labels_of(t->program);
     for (const td_event *e = t->first; e; e = e->next) {
-      put_event(w, e, labels[e->node - t->program->nodes], &device);
+      size_t at = (size_t)(e->node - t->program->nodes);
+      put_event(w, e, t->program->infos[at].name, labels[at], &device);
       put_thread(w, &seen, e, &device);
     }
   }
@@ -255,7 +256,7 @@ void td_step_stats_visit(td_step_stats *s, td_str device, void (*visit)(void *ar
   for (td_trace *t = s->first; t; t = t->next) {
     if (t->program->is_function || !td_str_is(device, t->program->device->name)) continue;
     for (const td_event *e = t->first; e; e = e->next) {
-      td_node_record n = {.name = e->node->name,
+      td_node_record n = {.name = td_pnode_info_of(t->program, e->node)->name,
                           .op_start_ns = e->op_start_ns,
                           .op_end_ns = e->op_end_ns,
                           .outputs = e->outputs,

@@ -68,8 +68,11 @@ static inline td_tensor *td_tensor_retain(td_tensor *t) {
 void td_tensor_destroy_(td_tensor *t); /* the last reference is gone */
 static inline void td_tensor_release(td_tensor *t) {
   if (!t) return;
-  /* acq_rel: pairs with itself; the last owner sees all writes made through other references */
-  if (atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) == 1) td_tensor_destroy_(t);
+  /* acquire, acq_rel: the last owner sees all writes made through other references. A count of one is the caller's own
+   * and cannot change under it, which spares the locked instruction where it is needed most. */
+  if (atomic_load_explicit(&t->refs, memory_order_acquire) == 1 ||
+      atomic_fetch_sub_explicit(&t->refs, 1, memory_order_acq_rel) == 1)
+    td_tensor_destroy_(t);
 }
 
 /* The caller, holding one reference, is the only one who can reach these elements. */
