@@ -20,7 +20,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from harness import figures  # noqa: E402
 
-PARTS = ("micro", "op")
+PARTS = ("micro", "op", "system", "scale")
 
 
 def parse(argv):

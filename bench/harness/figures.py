@@ -19,7 +19,7 @@ def figure(value, unit, better, tensorflow=None, **more):
     f = {"value": rounded(value), "unit": unit, "better": better}
     if tensorflow is not None:
         f["tensorflow"] = rounded(tensorflow)
-        if value and tensorflow:
+        if value and tensorflow and better:
             f["ratio"] = rounded(tensorflow / value if better == "lower" else value / tensorflow)
     f.update(more)
     return f
@@ -118,7 +118,7 @@ def save(path, results):
 
 def change(before, now):
     """How many times better `now` is than `before`; below 1: worse. None where that cannot be said."""
-    if before["unit"] != now["unit"] or before["value"] <= 0 or now["value"] <= 0:
+    if not now["better"] or before["unit"] != now["unit"] or before["value"] <= 0 or now["value"] <= 0:
         return None
     r = now["value"] / before["value"]
     return 1 / r if now["better"] == "lower" else r
