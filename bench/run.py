@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from harness import figures  # noqa: E402
+from harness import figures, page  # noqa: E402
 
 PARTS = ("micro", "op", "system", "scale")
 
@@ -33,6 +33,7 @@ def parse(argv):
     p.add_argument("--out", metavar="FILE", help="the results' file (default: bench/results.json; with --quick or --only: "
                    "build/bench.json, and no page)")
     p.add_argument("--before", metavar="FILE", help="compare with these results (default: the committed ones)")
+    p.add_argument("--page", action="store_true", help="only make docs/performance.md and its plots of bench/results.json")
     p.add_argument("--strict", action="store_true", help="exit with 1 if a figure is worse than before by 15 %%")
     return p.parse_args(argv)
 
@@ -56,6 +57,9 @@ def run_part(name, options):
 
 def main():
     options = parse(sys.argv[1:])
+    if options.page:
+        page.update(figures.load(figures.RESULTS))
+        return 0
     is_partial = options.quick or options.only
     out = options.out or (os.path.join(figures.ROOT, "build", "bench.json") if is_partial else figures.RESULTS)
     before = figures.load(options.before) if options.before else figures.load_committed()
@@ -64,6 +68,8 @@ def main():
         now["parts"][part] = results["parts"][part] = run_part(part, options)
         figures.save(out, results)  # after each: a part may take long
     print("=== results: %s" % os.path.relpath(out))
+    if out == figures.RESULTS:
+        page.update(results)
     worse = figures.compare(before, now)
     return 1 if worse and options.strict else 0
 

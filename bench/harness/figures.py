@@ -109,7 +109,7 @@ def save(path, results):
     if not os.path.isdir(folder):
         os.makedirs(folder)
     with open(path + ".new", "w") as f:
-        json.dump(results, f, indent=1, sort_keys=True)
+        json.dump(results, f, indent=1)
         f.write("\n")
     os.rename(path + ".new", path)
 

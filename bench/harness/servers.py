@@ -20,6 +20,6 @@ def cpu_s(cluster):
             try:
                 with open("%s/%s/schedstat" % (tasks, thread)) as f:
                     total += int(f.read().split()[0])
-            except FileNotFoundError:
+            except (FileNotFoundError, ProcessLookupError):
                 pass  # it ended; what it used is lost
     return total / 1e9
