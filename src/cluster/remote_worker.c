@@ -288,6 +288,7 @@ static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *)
       .path = "/tensorflow.WorkerService/CleanupGraph",
       .deadline_ns = td_now_ns() + 10000000000u, /* the session must not wait for a peer that is gone */
       .wait_for_ready = false,
+      .is_patient = true, /* the next step's RunGraph takes it along */
       .done = cleanup_done,
       .arg = c,
   };

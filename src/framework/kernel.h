@@ -43,12 +43,21 @@ typedef struct td_type_constraint {
   td_dtype_set types;
 } td_type_constraint;
 
+/* One value on an edge. Which member is meant is known from the edge's type. */
+typedef union td_value {
+  td_tensor *tensor;
+  td_variable *ref; /* the edge of a ref type */
+} td_value;
+
 typedef struct td_kernel_def {
   const char *op;
   const char *device_type;     /* NULL: "CPU" */
   td_type_constraint types[4]; /* unused entries zero: any type */
   int priority;                /* the highest that fits wins; two equal ones for one case are an error */
   td_cost cost;
+  /* Optional, in place of `cost`, where bytes say too little: about how long compute() takes on one core with these
+   * inputs, which it has not checked yet, in nanoseconds. */
+  double (*work_ns)(const td_kernel *k, const td_value *in);
   uint32_t flags;
   size_t state_size; /* bytes of state, zeroed before create() */
   /* Optional: reads attributes, may choose compute by type. What it acquired is released by destroy(), which also
@@ -88,12 +97,6 @@ struct td_kernel {
   td_arena arena;  /* names, types */
   void *state;
 };
-
-/* One value on an edge. Which member is meant is known from the edge's type. */
-typedef union td_value {
-  td_tensor *tensor;
-  td_variable *ref; /* the edge of a ref type */
-} td_value;
 
 /* One run of a kernel. The executor owns it; an asynchronous kernel may use it until td_kernel_done(). */
 struct td_kernel_ctx {

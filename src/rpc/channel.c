@@ -33,6 +33,7 @@ td_status td_channel_create(td_loop *loop, const char *address, const td_channel
   atomic_init(&c->references, 1);
   c->connecting = (td_watch){.ready = attempt_ready, .fd = -1};
   c->timer.fire = timer_fired;
+  c->company.fire = td_client_call_company_ended;
   c->backoff_ns = FIRST_BACKOFF_NS;
   *out = c;
   return TD_STATUS_OK;
@@ -272,6 +273,7 @@ static void destroy_run(td_work *w) {
   td_channel *c = TD_CONTAINER_OF(w, td_channel, destroy);
   c->destroyed = true;
   stop_attempt(c);
+  td_timer_stop(c->loop, &c->company);
   c->state = TD_CHANNEL_IDLE;
   while (c->conns) td_conn_close_now(c->conns->h2, td_error(TD_UNAVAILABLE, "The channel to %s is closed", c->address));
   while (c->waiting)

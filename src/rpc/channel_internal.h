@@ -54,12 +54,13 @@ struct td_channel {
   enum td_channel_state state;
   bool destroyed, attempting;
   td_client_conn *current, *conns;
-  td_client_call *waiting, *waiting_last;
+  td_client_call *waiting, *waiting_last; /* for a connection; while there is one, only patient ones: for company */
   td_addresses found;
   int next_address;
   td_resolution *resolution;
   td_watch connecting; /* fd -1: none */
   td_timer timer;      /* of an attempt's begin and end, or of the backoff */
+  td_timer company;    /* when the patience of waiting calls ends */
   uint64_t backoff_ns;
   td_status failure; /* why the last attempt or connection ended */
   td_work destroy;
@@ -76,6 +77,7 @@ void td_channel_on_lost(td_conn *h2, td_status why);
 
 void td_client_call_wait(td_client_call *call); /* puts it in the channel's queue */
 void td_client_call_send(td_client_call *call); /* takes it out, and onto the current connection */
+void td_client_call_company_ended(td_timer *t); /* of td_channel.company */
 /* Ends the call if it has not ended; consumes `status`. */
 void td_client_call_end(td_client_call *call, td_status status);
 

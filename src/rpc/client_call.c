@@ -7,6 +7,7 @@
 #include "rpc/loop_internal.h"
 
 enum { MAX_RETRIES = 5 };
+static const uint64_t PATIENCE_NS = 2 * 1000000ull;
 
 #define NV(name, value)                                                         \
   {                                                                             \
@@ -170,6 +171,24 @@ void td_client_call_send(td_client_call *call) {
   if (status) td_client_call_end(call, status);
 }
 
+/* Sends the patient calls: they share a write with what follows in this turn of the loop, and often a read over there.
+ */
+static void send_patient(td_channel *c) {
+  td_timer_stop(c->loop, &c->company);
+  while (c->waiting && c->state == TD_CHANNEL_READY) {
+    td_client_call *call = c->waiting;
+    leave_queue(call);
+    td_status status = send_now(call);
+    if (status) end_later(call, status);
+  }
+}
+
+void td_client_call_company_ended(td_timer *t) {
+  td_channel *c = TD_CONTAINER_OF(t, td_channel, company);
+  td_channel_check(c);
+  send_patient(c);
+}
+
 static void start(td_client_call *call) {
   td_channel *c = call->channel;
   td_status status = TD_STATUS_OK;
@@ -186,7 +205,13 @@ static void start(td_client_call *call) {
     }
   }
   td_channel_check(c);
+  if (!status && c->state == TD_CHANNEL_READY && call->options.is_patient) {
+    td_client_call_wait(call);
+    if (!c->company.slot) td_timer_start(c->loop, &c->company, td_now_ns() + PATIENCE_NS);
+    return;
+  }
   if (!status && c->state == TD_CHANNEL_READY) {
+    if (c->waiting) send_patient(c);
     status = send_now(call);
   } else if (!status && c->state == TD_CHANNEL_BACKOFF && !call->options.wait_for_ready) {
     status = td_status_retain(c->failure);

@@ -98,6 +98,7 @@ typedef struct td_call_options {
   const char *path;
   uint64_t deadline_ns;  /* TD_NO_DEADLINE: none; sent as grpc-timeout and kept locally */
   bool wait_for_ready;   /* wait for a connection instead of failing with UNAVAILABLE */
+  bool is_patient;       /* nobody waits for it: it leaves with the channel's next other call, or after 2 ms */
   td_receiver *receiver; /* where the reply goes; NULL: gathered. Destroyed with the call. */
   /* The call has ended: exactly once, on the channel's loop thread, with no lock held. `status` is the callback's
    * to free; `reply` (gathered) and `details` (grpc-status-details-bin, decoded) are valid only inside it. */

@@ -306,21 +306,22 @@ static void eventually(_Atomic int *value, int expected) {
   assert_int_equal(atomic_load(value), expected);
 }
 
-static void begin(fixture *f, result *r, const char *path, td_str request, uint64_t deadline_ns, bool wait,
-                  td_receiver *receiver) {
+static void begin_as(fixture *f, result *r, td_call_options o, td_str request) {
   memset(r, 0, sizeof *r);
   sem_init(&r->done, 0, 0);
   td_payload message = {0};
   td_payload_add(&message, request.data, request.size, count_release, &released);
   atomic_fetch_add(&begun, 1);
-  td_call_options o = {.path = path,
-                       .deadline_ns = deadline_ns,
-                       .wait_for_ready = wait,
-                       .receiver = receiver,
-                       .done = result_done,
-                       .arg = r};
+  o.done = result_done;
+  o.arg = r;
   r->call = td_channel_call(f->channel, &o, &message);
   assert_int_equal(message.count, 0);
+}
+
+static void begin(fixture *f, result *r, const char *path, td_str request, uint64_t deadline_ns, bool wait,
+                  td_receiver *receiver) {
+  td_call_options o = {.path = path, .deadline_ns = deadline_ns, .wait_for_ready = wait, .receiver = receiver};
+  begin_as(f, r, o, request);
 }
 
 static void wait_for(result *r) {
@@ -705,8 +706,11 @@ static void *storm_main(void *arg) {
     for (int i = 0; i < N; i++) {
       int which = (int)(rand_r(&s->seed) % TD_COUNT(PATHS)), ms = rand_r(&s->seed) % 20;
       fixture mine = {.channel = own};
-      begin(&mine, &r[i], PATHS[which], TD_STR("300000"), which == 2 || ms < 5 ? in_ms((uint64_t)ms) : TD_NO_DEADLINE,
-            true, NULL);
+      td_call_options o = {.path = PATHS[which],
+                           .deadline_ns = which == 2 || ms < 5 ? in_ms((uint64_t)ms) : TD_NO_DEADLINE,
+                           .wait_for_ready = true,
+                           .is_patient = ms % 3 == 0};
+      begin_as(&mine, &r[i], o, TD_STR("300000"));
       if (rand_r(&s->seed) % 3 == 0) td_client_call_cancel(r[i].call);
     }
     for (int i = 0; i < N; i++) {
@@ -717,6 +721,47 @@ static void *storm_main(void *arg) {
   td_free(r);
   td_channel_destroy(own);
   return NULL;
+}
+
+static void begin_patient(fixture *f, result *r, const char *path, td_str request) {
+  td_call_options o = {.path = path, .deadline_ns = in_ms(600000), .is_patient = true, .wait_for_ready = true};
+  begin_as(f, r, o, request);
+}
+
+/* Patient calls leave by themselves, or with another; they end like others while they wait for one. */
+static void patient_calls(void **state) {
+  fixture *f = *state;
+  result a, b, c;
+  for (int i = 0; i < 3; i++) { /* without a connection at first */
+    begin_patient(f, &a, "/t/Echo", TD_STR("alone"));
+    wait_for(&a);
+    assert_null(a.status);
+    assert_true(td_str_is(td_strbuf_view(&a.reply), "alone"));
+    result_free(&a);
+  }
+  begin_patient(f, &a, "/t/Hold", TD_STR("first"));
+  begin_patient(f, &b, "/t/Echo", TD_STR("second"));
+  begin(f, &c, "/t/Echo", TD_STR("company"), TD_NO_DEADLINE, true, NULL);
+  wait_for(&b);
+  wait_for(&c);
+  assert_null(b.status);
+  assert_null(c.status);
+  eventually(&f->held, 1);
+  td_client_call_cancel(a.call);
+  wait_for(&a);
+  assert_int_equal(td_status_code(a.status), TD_CANCELLED);
+  result_free(&a), result_free(&b), result_free(&c);
+  begin_patient(f, &a, "/t/Echo", TD_STR("cancelled at once"));
+  td_client_call_cancel(a.call);
+  wait_for(&a);
+  assert_true(!a.status || td_status_code(a.status) == TD_CANCELLED);
+  result_free(&a);
+  begin_patient(f, &a, "/t/Echo", TD_STR("and left behind"));
+  td_channel_destroy(f->channel);
+  f->channel = NULL;
+  wait_for(&a);
+  assert_true(!a.status || td_status_code(a.status) == TD_UNAVAILABLE);
+  result_free(&a);
 }
 
 static void storms_pass(void **state) {
@@ -753,6 +798,7 @@ int main(void) {
       EACH_WAY(a_port_in_use_says_so),
       EACH_WAY(calls_from_callbacks),
       EACH_WAY(storms_pass),
+      EACH_WAY(patient_calls),
       cmocka_unit_test_setup_teardown(unresolvable_names_fail, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

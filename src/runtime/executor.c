@@ -17,6 +17,7 @@ static const char open_mark;
 
 static const uint64_t LOOP_TURN_NS = 50 * 1000;   /* a loop thread has others to serve */
 static const uint64_t POOL_TURN_NS = 1000 * 1000; /* so that endless loops share the pool with others */
+static const double COSTLY_NS = 10 * 1000;        /* about what it takes to hand a kernel over, and its result back */
 enum { LONG_MESSAGE = 4096, TASK_OUTPUTS = 8, SPARE_RUNS = 4, CHEAP_BYTES = 32 * 1024, EXPENSIVE_BYTES = 2 * 1024 };
 
 /* The runs that this thread drains: one at a time. A run that becomes ready while another one is drained (a Send
@@ -203,7 +204,9 @@ static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status s
   return true;
 }
 
+/* Worth a hand-over to the pool. */
 static bool is_costly(const td_kernel *k, const td_pnode *n, const td_value *in) {
+  if (k->def->work_ns) return k->def->work_ns(k, in) >= COSTLY_NS;
   if (k->cost == TD_COST_CHEAP) return false;
   size_t limit = k->cost == TD_COST_EXPENSIVE ? EXPENSIVE_BYTES : CHEAP_BYTES, bytes = 0;
   for (uint32_t i = 0; i < n->input_count; i++)

@@ -500,6 +500,19 @@ static void costly_kernels_go_to_the_pool(void **state) {
   test_result_deinit(&r);
   td_program_release(p);
 
+  /* a kernel that tells its work is judged by that */
+  p = test_program(&pooled, "a = _Arg() T:int32 index:0\ne = TestEstimated(a)\nr0 = _Retval(e) T:int32 index:0\n");
+  td_tensor *few = test_vector(1, 10), *args[] = {arg, few};
+  for (int i = 0; i < 2; i++) {
+    test_fresh_step(&pooled);
+    test_run(&pooled, p, &args[i], 1, &r);
+    assert_null(r.status);
+    assert_int_equal(*TD_DATA(r.values[0], int32_t), args[i] == arg);
+    test_result_deinit(&r);
+  }
+  td_tensor_release(few);
+  td_program_release(p);
+
   p = test_program(&pooled,
                    "a = _Arg() T:int32 index:0\n"
                    "m1 = TestMeet(a)\n"

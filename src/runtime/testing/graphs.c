@@ -100,6 +100,9 @@ static td_status wide_compute(td_kernel_ctx *ctx) {
 
 static td_status thread_compute(td_kernel_ctx *ctx) { return int_out(ctx, 0, td_pool_current() != NULL); }
 
+/* A thousand elements are worth a hand-over, ten are not. */
+static double estimate_ns(const td_kernel *k, const td_value *in) { return (double)in[0].tensor->count * 20; }
+
 typedef struct failure {
   char *message;
 } failure;
@@ -184,6 +187,7 @@ static const td_op_spec ops[] = {
     {.name = "TestWide", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestThread", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestCheapThread", .inputs = "x: int32", .outputs = "y: int32"},
+    {.name = "TestEstimated", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestFail", .inputs = "x: int32", .outputs = "y: int32", .attrs = "message: string = 'failed'"},
     {.name = "TestWrongType", .outputs = "y: int32"},
     {.name = "TestMissing", .outputs = "y: int32"},
@@ -211,6 +215,7 @@ static const td_kernel_def kernels[] = {
     {.op = "TestWide", .cost = TD_COST_CHEAP, .compute = wide_compute},
     {.op = "TestThread", .cost = TD_COST_EXPENSIVE, .compute = thread_compute},
     {.op = "TestCheapThread", .cost = TD_COST_CHEAP, .compute = thread_compute},
+    {.op = "TestEstimated", .work_ns = estimate_ns, .compute = thread_compute},
     {.op = "TestFail",
      .cost = TD_COST_CHEAP,
      .state_size = sizeof(failure),
