@@ -8,10 +8,12 @@
 #include "cluster/master_step.h"
 #include "cluster/step_sequence.h"
 #include "cluster/waits.h"
+#include "graph/optimize.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
 #include "graph/watch.h"
 #include "proto/message.h"
+#include "runtime/evaluator.h"
 
 enum { POLL_MS = 100, MAX_VIEWS = 100000 };
 
@@ -218,7 +220,19 @@ static td_frame_dialect dialect_of(void *arg, td_str task) {
   return w ? w->ops->dialect(w) : TD_FRAMES_ANY;
 }
 
-/* Prunes and cuts the session's graph. */
+/* Nodes that are watched have to be there: such a plan runs as it was written. */
+static void optimize(const td_plan *p, td_graph *client) {
+  const td_master_session *s = p->session;
+  td_optimize_options o = td_optimize_options_of(s->config.graph_options);
+  if (s->task->no_optimizer || p->watches.size || !td_optimize_wants_any(&o)) return;
+  o.targets = p->targets;
+  o.target_count = p->target_count;
+  o.evaluator = td_evaluator_create(s->task->devices[0]);
+  td_graph_optimize(client, &o);
+  td_evaluator_destroy(o.evaluator);
+}
+
+/* Prunes, optimises and cuts the session's graph. */
 static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
   td_master_session *s = p->session;
   td_graph *client = NULL;
@@ -244,6 +258,7 @@ static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
   pthread_mutex_lock(&s->graph_lock);
   td_status status = td_graph_prune(s->graph, &prune, &client);
   if (!status) p->collective_key = td_collective_graph_key(client);
+  if (!status) optimize(p, client);
   if (!status) status = td_graph_partition(client, &partition, parts, count);
   td_graph_release(client);
   pthread_mutex_unlock(&s->graph_lock);

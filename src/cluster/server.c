@@ -140,6 +140,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   td_task *t = &s->task;
   t->started_ns = td_now_ns();
   t->no_neighbours = o->no_neighbours;
+  t->no_optimizer = o->no_optimizer;
   TD_TRY(find_self(t, o));
   TD_TRY(read_config(s, o->config));
   TD_TRY(create_devices(t));

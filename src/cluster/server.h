@@ -22,6 +22,7 @@ typedef struct td_server_options {
   int loops;          /* loop threads; 0: by the number of cores */
   int session_gc_ms;  /* sessions that clients do not use for so long end; 0: never */
   bool no_neighbours; /* no shortcut through memory between tasks of this machine and user: TCP, as between machines */
+  bool no_optimizer;  /* graphs of this task's sessions run as they were written (graph/optimize.h) */
 } td_server_options;
 
 /* Binds; nothing is accepted yet. INVALID_ARGUMENT for an unknown job or task ("Task <i> was not defined in job

@@ -36,6 +36,7 @@ typedef struct td_task {
   td_loop **loops;
   int loop_count;
   bool no_neighbours; /* tasks of this machine are reached by TCP like all others */
+  bool no_optimizer;  /* every node that a client wrote runs */
   td_debugger *debugger;
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;

@@ -54,6 +54,7 @@ static void start_task(td_test_cluster *c, int i) {
                          .config = td_strbuf_view(&bytes),
                          .threads = 2,
                          .loops = c->loops,
+                         .no_optimizer = true, /* what a test writes crosses the wire */
                          .session_gc_ms = c->session_gc_ms};
   must(td_server_create(&o, &c->servers[i]));
   td_server_start(c->servers[i]);

@@ -88,8 +88,19 @@ td_status td_out_alloc(td_kernel_ctx *ctx, int i, const td_shape *shape, td_tens
   return td_out_alloc_dims(ctx, i, shape->rank, shape->dims, out);
 }
 
+/* Whether an output fits the step's limit. Shapes that are none fail where the tensor is made. */
+static td_status check_limit(const td_kernel_ctx *ctx, int i, int rank, const int64_t *dims) {
+  size_t bytes = td_dtype_size(td_out_type(ctx, i)), limit = ctx->step->max_output_bytes;
+  for (int d = 0; d < rank; d++)
+    if (dims[d] >= 0 && __builtin_mul_overflow(bytes, (size_t)dims[d], &bytes)) bytes = SIZE_MAX;
+  if (bytes <= limit) return TD_STATUS_OK;
+  return td_resource_exhausted("output %d of %.*s would take %zu bytes, more than %zu", i, TD_STR_ARG(ctx->kernel->op),
+                               bytes, limit);
+}
+
 td_status td_out_alloc_dims(td_kernel_ctx *ctx, int i, int rank, const int64_t *dims, td_tensor **out) {
   assert(!ctx->out[i].tensor);
+  if (ctx->step && ctx->step->max_output_bytes) TD_TRY(check_limit(ctx, i, rank, dims));
   TD_TRY(td_tensor_create_dims(td_out_type(ctx, i), rank, dims, out));
   ctx->out[i].tensor = *out;
   return TD_STATUS_OK;

@@ -38,6 +38,7 @@ typedef struct td_step {
   td_debug_sink *debug;            /* NULL: nothing is watched */
   td_session_state *session_state; /* tensors that stay between steps; NULL: none */
   td_collectives *collectives;     /* NULL: no collective can run */
+  size_t max_output_bytes;         /* what td_out_alloc() makes at most; 0: no limit */
 } td_step;
 
 /* The ids (iteration 0) of a child frame that `parent`, at its iteration, enters by `frame_name`. TensorFlow 1.x hashes

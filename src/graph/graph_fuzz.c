@@ -7,6 +7,7 @@
 #include "graph/gradient.h"
 #include "graph/import.h"
 #include "graph/lower.h"
+#include "graph/optimize.h"
 #include "graph/partition.h"
 #include "graph/place.h"
 #include "graph/prune.h"
@@ -66,6 +67,10 @@ static void run_step(td_graph *g, td_graph_test_cluster *c, uint8_t choice) {
   }
   td_graph *client;
   if (!drop(td_graph_prune(g, &o, &client))) return;
+  td_optimize_options optimize = td_optimize_options_of(NULL);
+  optimize.targets = targets;
+  optimize.target_count = o.target_count;
+  if (choice & 8) td_graph_optimize(client, &optimize);
   cut(client, true, c);
   td_graph_release(client);
 }

@@ -24,6 +24,12 @@ td_node *td_graph_clone_node(td_graph *g, const td_node *from);
 void td_graph_reserve(td_graph *g, size_t node_count);
 void td_graph_copy_versions(td_graph *g, const td_graph *from);
 
+/* ---- order.c ---- */
+bool td_edge_goes_back(const td_edge *e); /* NextIteration to Merge */
+/* The nodes, sources before their readers but for edges that go back; in `arena`. What stands behind any other cycle is
+ * left out. */
+td_node **td_graph_order(const td_graph *g, td_arena *arena, size_t *count);
+
 /* Sets (replaces or adds) an attribute; the attribute array is copied into `arena`, which may not be the one of the
  * node that `def` was copied from. */
 void td_node_def_set_attr(td_node_def *def, td_arena *arena, td_str name, const Pb__AttrValue *value);

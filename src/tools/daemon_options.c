@@ -17,6 +17,7 @@ enum {
   OPT_BIND,
   OPT_THREADS,
   OPT_NEIGHBOURS,
+  OPT_OPTIMIZE,
   OPT_LOG_LEVEL,
   OPT_GRACE,
   OPT_SESSION_GC,
@@ -33,6 +34,7 @@ static const struct option long_options[] = {
     {"bind", required_argument, NULL, OPT_BIND},
     {"threads", required_argument, NULL, OPT_THREADS},
     {"neighbours", required_argument, NULL, OPT_NEIGHBOURS},
+    {"optimize", required_argument, NULL, OPT_OPTIMIZE},
     {"log_level", required_argument, NULL, OPT_LOG_LEVEL},
     {"grace_ms", required_argument, NULL, OPT_GRACE},
     {"session_gc_seconds", required_argument, NULL, OPT_SESSION_GC},
@@ -72,6 +74,8 @@ void td_daemon_options_print_help(FILE *out) {
       "  --threads=N          compute threads (default: one per core)\n"
       "  --neighbours=on|off  whether large tensors go from memory to memory between tasks of this machine and user\n"
       "                       (default: on; off: by TCP, as between machines)\n"
+      "  --optimize=on|off    whether graphs of this task's sessions are optimised when a step is first asked for\n"
+      "                       (default: on; off: every node that was written runs)\n"
       "  --log_level=LEVEL    debug, info, warning or error (default: info)\n"
       "  --grace_ms=N         how long running steps may go on after SIGTERM (default: 5000)\n"
       "  --session_gc_seconds=N  end sessions that their clients have not used for so long (default: 0, never)\n"
@@ -88,6 +92,12 @@ static td_status parse_int(const char *flag, const char *text, int lowest, int h
     return td_invalid_argument("--%s=%.100s: expected a number from %d to %d", flag, text, lowest, highest);
   *out = (int)value;
   return TD_STATUS_OK;
+}
+
+static td_status parse_switch(const char *flag, const char *text, bool *out_is_off) {
+  *out_is_off = !strcmp(text, "off");
+  if (*out_is_off || !strcmp(text, "on")) return TD_STATUS_OK;
+  return td_invalid_argument("--%s=%.100s: expected on or off", flag, text);
 }
 
 static td_status take_option(int option, const char *value, flags *f, td_daemon_options *out) {
@@ -112,10 +122,9 @@ static td_status take_option(int option, const char *value, flags *f, td_daemon_
     case OPT_THREADS:
       return parse_int("threads", value, 0, MAX_THREADS, &out->threads);
     case OPT_NEIGHBOURS:
-      out->no_neighbours = !strcmp(value, "off");
-      if (!out->no_neighbours && strcmp(value, "on") != 0)
-        return td_invalid_argument("--neighbours=%.100s: expected on or off", value);
-      break;
+      return parse_switch("neighbours", value, &out->no_neighbours);
+    case OPT_OPTIMIZE:
+      return parse_switch("optimize", value, &out->no_optimizer);
     case OPT_GRACE:
       return parse_int("grace_ms", value, 0, INT_MAX, &out->grace_ms);
     case OPT_SESSION_GC:

@@ -97,6 +97,17 @@ static void reads_files(void **state) {
   td_free(config);
 }
 
+static void reads_switches(void **state) {
+  td_daemon_options o;
+  assert_null(PARSE(NULL, &o, "--cluster_spec=ps|h:1"));
+  assert_false(o.no_optimizer || o.no_neighbours);
+  td_daemon_options_deinit(&o);
+  assert_null(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--optimize=off", "--neighbours=on"));
+  assert_true(o.no_optimizer && !o.no_neighbours);
+  td_daemon_options_deinit(&o);
+  expect_error(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--optimize=no"), "--optimize=no: expected on or off");
+}
+
 static void refuses_what_it_does_not_know(void **state) {
   td_daemon_options o;
   expect_error(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--nonsense"), "--nonsense");
@@ -125,6 +136,7 @@ int main(void) {
       cmocka_unit_test(fills_in_what_is_clear),
       cmocka_unit_test(reads_tf_config),
       cmocka_unit_test(reads_files),
+      cmocka_unit_test(reads_switches),
       cmocka_unit_test(refuses_what_it_does_not_know),
       cmocka_unit_test(help_and_version_need_no_cluster),
   };
