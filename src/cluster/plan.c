@@ -11,6 +11,7 @@
 #include "graph/optimize.h"
 #include "graph/partition.h"
 #include "graph/prune.h"
+#include "graph/scheduler.h"
 #include "graph/watch.h"
 #include "proto/message.h"
 #include "runtime/evaluator.h"
@@ -259,6 +260,7 @@ static td_status cut(td_plan *p, td_partition **parts, size_t *count) {
   td_status status = td_graph_prune(s->graph, &prune, &client);
   if (!status) p->collective_key = td_collective_graph_key(client);
   if (!status) optimize(p, client);
+  if (!status && s->config.graph_options && s->config.graph_options->enable_recv_scheduling) td_graph_schedule(client);
   if (!status) status = td_graph_partition(client, &partition, parts, count);
   td_graph_release(client);
   pthread_mutex_unlock(&s->graph_lock);
