@@ -28,22 +28,25 @@ typedef struct select_work {
   int sc, st, se;
 } select_work;
 
-#define CHOOSE(type)                                                                   \
-  {                                                                                    \
-    const type *t = (const type *)w->t->data + ot, *e = (const type *)w->e->data + oe; \
-    type *z = (type *)w->z->data + at;                                                 \
-    if (sc && st && se) {                                                              \
-      for (int64_t i = 0; i < n; i++) z[i] = c[i] ? t[i] : e[i];                       \
-    } else if (!sc) {                                                                  \
-      const type *from = *c ? t : e;                                                   \
-      int step = *c ? st : se;                                                         \
-      if (step)                                                                        \
-        memcpy(z, from, (size_t)n * sizeof(type));                                     \
-      else                                                                             \
-        for (int64_t i = 0; i < n; i++) z[i] = *from;                                  \
-    } else {                                                                           \
-      for (int64_t i = 0; i < n; i++) z[i] = c[i] ? t[i * st] : e[i * se];             \
-    }                                                                                  \
+#define CHOOSE(type)                                                                           \
+  {                                                                                            \
+    const type *t = (const type *)w->t->data + ot, *e = (const type *)w->e->data + oe;         \
+    type *z = (type *)w->z->data + at;                                                         \
+    if (sc && st && se) {                                                                      \
+      for (int64_t i = 0; i < n; i++) { /* both are read, so that it can be done by vectors */ \
+        type yes = t[i], no = e[i];                                                            \
+        z[i] = c[i] ? yes : no;                                                                \
+      }                                                                                        \
+    } else if (!sc) {                                                                          \
+      const type *from = *c ? t : e;                                                           \
+      int step = *c ? st : se;                                                                 \
+      if (step)                                                                                \
+        memcpy(z, from, (size_t)n * sizeof(type));                                             \
+      else                                                                                     \
+        for (int64_t i = 0; i < n; i++) z[i] = *from;                                          \
+    } else {                                                                                   \
+      for (int64_t i = 0; i < n; i++) z[i] = c[i] ? t[i * st] : e[i * se];                     \
+    }                                                                                          \
   }
 
 static void choose(const select_work *w, int64_t oc, int sc, int64_t ot, int st, int64_t oe, int se, int64_t at,

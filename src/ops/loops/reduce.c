@@ -71,26 +71,35 @@ typedef u64 wide_u64;
     enum { LANES = VECTOR_BYTES / sizeof(c), BLOCK = 4096 / sizeof(c) };                              \
     const c *x = xv;                                                                                  \
     __typeof__(acc->member) total = acc->member;                                                      \
-    for (; n >= BLOCK; n -= BLOCK, x += BLOCK) {                                                      \
+    while (n >= LANES) {                                                                              \
+      int64_t size = n < BLOCK ? n / LANES * LANES : BLOCK, i = LANES;                                \
       v_##c a0, a1, a2, a3, b0, b1, b2, b3;                                                           \
       LOAD(a0, x);                                                                                    \
-      LOAD(a1, x + LANES);                                                                            \
-      LOAD(a2, x + 2 * LANES);                                                                        \
-      LOAD(a3, x + 3 * LANES);                                                                        \
-      a0 = first(v_##c, a0), a1 = first(v_##c, a1), a2 = first(v_##c, a2), a3 = first(v_##c, a3);     \
-      for (int i = 4 * LANES; i < BLOCK; i += 4 * LANES) {                                            \
-        LOAD(b0, x + i);                                                                              \
-        LOAD(b1, x + i + LANES);                                                                      \
-        LOAD(b2, x + i + 2 * LANES);                                                                  \
-        LOAD(b3, x + i + 3 * LANES);                                                                  \
-        vec(c, m, a0, b0);                                                                            \
-        vec(c, m, a1, b1);                                                                            \
-        vec(c, m, a2, b2);                                                                            \
-        vec(c, m, a3, b3);                                                                            \
+      a0 = first(v_##c, a0);                                                                          \
+      if (size >= 4 * LANES) {                                                                        \
+        LOAD(a1, x + LANES);                                                                          \
+        LOAD(a2, x + 2 * LANES);                                                                      \
+        LOAD(a3, x + 3 * LANES);                                                                      \
+        a1 = first(v_##c, a1), a2 = first(v_##c, a2), a3 = first(v_##c, a3);                          \
+        for (i = 4 * LANES; i + 4 * LANES <= size; i += 4 * LANES) {                                  \
+          LOAD(b0, x + i);                                                                            \
+          LOAD(b1, x + i + LANES);                                                                    \
+          LOAD(b2, x + i + 2 * LANES);                                                                \
+          LOAD(b3, x + i + 3 * LANES);                                                                \
+          vec(c, m, a0, b0);                                                                          \
+          vec(c, m, a1, b1);                                                                          \
+          vec(c, m, a2, b2);                                                                          \
+          vec(c, m, a3, b3);                                                                          \
+        }                                                                                             \
+        vec_merge(c, m, a0, a1);                                                                      \
+        vec_merge(c, m, a2, a3);                                                                      \
+        vec_merge(c, m, a0, a2);                                                                      \
       }                                                                                               \
-      vec_merge(c, m, a0, a1);                                                                        \
-      vec_merge(c, m, a2, a3);                                                                        \
-      vec_merge(c, m, a0, a2);                                                                        \
+      for (; i < size; i += LANES) {                                                                  \
+        LOAD(b0, x + i);                                                                              \
+        vec(c, m, a0, b0);                                                                            \
+      }                                                                                               \
+      n -= size, x += size;                                                                           \
       c lanes[LANES];                                                                                 \
       memcpy(lanes, &a0, sizeof lanes);                                                               \
       for (int i = 0; i < LANES; i++) wide(total, (__typeof__(total))lanes[i]);                       \
