@@ -153,6 +153,26 @@ static td_status stitch_check(td_kernel_ctx *ctx, int n, int64_t *rows) {
   return TD_STATUS_OK;
 }
 
+/* Copies every row to its place. `named`, a byte a row, gets which rows some index named; not used for empty rows. */
+static td_status stitch_rows(td_kernel_ctx *ctx, int n, td_tensor *out, int64_t row, uint8_t *named) {
+  int64_t rows = out->dims[0];
+  size_t size = td_dtype_is_pod((td_dtype)out->dtype) ? (size_t)row * td_dtype_size((td_dtype)out->dtype) : 0;
+  for (int k = 0; k < n; k++) {
+    const td_tensor *indices = td_in(ctx, k), *data = td_in(ctx, n + k);
+    for (int64_t i = 0; i < indices->count; i++) {
+      int64_t to = index_at(indices, i);
+      if (to < 0 || to >= rows) return td_invalid_argument("indices[%lld] is out of range", (long long)i);
+      if (!row) continue;
+      named[to] = 1;
+      if (size)
+        memcpy((char *)out->data + (size_t)to * size, (const char *)data->data + (size_t)i * size, size);
+      else
+        td_tensor_copy_elements(out, to * row, data, i * row, row);
+    }
+  }
+  return TD_STATUS_OK;
+}
+
 static td_status dynamic_stitch_compute(td_kernel_ctx *ctx) {
   int n = ctx->kernel->input_count / 2;
   int64_t rows = 0;
@@ -163,18 +183,17 @@ static td_status dynamic_stitch_compute(td_kernel_ctx *ctx) {
   for (int d = i0->rank; d < d0->rank; d++) TD_TRY(td_shape_append(&shape, d0->dims[d]));
   td_tensor *out;
   TD_TRY(td_out_alloc(ctx, 0, &shape, &out));
+  if (!rows) return TD_STATUS_OK;
   int64_t row = td_dims_product(d0->dims, i0->rank, d0->rank);
+  uint8_t *named = row ? td_try_malloc((size_t)rows) : NULL;
+  if (row && !named) return td_resource_exhausted("no memory for %lld rows", (long long)rows);
+  if (named) memset(named, 0, (size_t)rows);
+  td_status s = stitch_rows(ctx, n, out, row, named);
   /* rows that no index names: TensorFlow leaves there what was in memory */
-  td_zero_elements(out, 0, out->count);
-  for (int k = 0; k < n; k++) {
-    const td_tensor *indices = td_in(ctx, k), *data = td_in(ctx, n + k);
-    for (int64_t i = 0; i < indices->count; i++) {
-      int64_t to = index_at(indices, i);
-      if (to < 0 || to >= rows) return td_invalid_argument("indices[%lld] is out of range", (long long)i);
-      if (row) td_tensor_copy_elements(out, to * row, data, i * row, row);
-    }
-  }
-  return TD_STATUS_OK;
+  for (int64_t i = 0; named && i < rows && !s; i++)
+    if (!named[i]) td_zero_elements(out, i * row, row);
+  td_free(named);
+  return s;
 }
 
 /* ---- SparseToDense ---- */

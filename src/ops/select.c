@@ -214,6 +214,20 @@ static int64_t count_nonzero(const td_tensor *x) {
   return found;
 }
 
+/* The same places for a vector, without a branch that random elements would mispredict. */
+static void write_indices(const td_tensor *x, int64_t *out, int64_t count) {
+  uint8_t flags[WHERE_BLOCK];
+  const int64_t *end = out + count;
+  for (int64_t at = 0; out < end; at += WHERE_BLOCK) {
+    int64_t n = TD_MIN(x->count - at, WHERE_BLOCK);
+    nonzero(x, at, n, flags);
+    for (int64_t i = 0; i < n && out < end; i++) {
+      *out = at + i;
+      out += flags[i];
+    }
+  }
+}
+
 static void write_places(const td_tensor *x, int64_t *out) {
   uint8_t flags[WHERE_BLOCK];
   int rank = x->rank;
@@ -237,7 +251,10 @@ static td_status where_compute(td_kernel_ctx *ctx) {
   if (!x->rank) return td_invalid_argument("WhereOp : Unhandled input dimensions: 0");
   int64_t dims[2] = {count_nonzero(x), x->rank};
   TD_TRY(td_out_alloc_dims(ctx, 0, 2, dims, &z));
-  if (z->count) write_places(x, TD_DATA(z, int64_t));
+  if (z->count && x->rank == 1)
+    write_indices(x, TD_DATA(z, int64_t), z->count);
+  else if (z->count)
+    write_places(x, TD_DATA(z, int64_t));
   return TD_STATUS_OK;
 }
 

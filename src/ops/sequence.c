@@ -19,6 +19,15 @@ static td_status range_error(bool rising) {
                 : td_invalid_argument("Requires start >= limit when delta < 0");
 }
 
+#define FILL(bits)                                                                                  \
+  static void fill_##bits(uint##bits##_t *out, int64_t n, uint##bits##_t v, uint##bits##_t delta) { \
+    for (int64_t i = 0; i < n; i++, v = (uint##bits##_t)(v + delta)) out[i] = v;                    \
+  }
+FILL(8)
+FILL(16)
+FILL(32)
+FILL(64)
+
 static td_status range_ints(td_kernel_ctx *ctx, int64_t start, int64_t limit, int64_t delta) {
   td_tensor *z;
   if (!delta) return td_invalid_argument("Requires delta != 0: 0");
@@ -31,19 +40,18 @@ static td_status range_ints(td_kernel_ctx *ctx, int64_t start, int64_t limit, in
   if (n > INT64_MAX / 8)
     return td_invalid_argument("Requires ((limit - start) / delta) <= %lld", (long long)(INT64_MAX / 8));
   TD_TRY(td_out_alloc_dims(ctx, 0, 1, &(int64_t){(int64_t)n}, &z));
-  uint64_t v = (uint64_t)start;
-  switch ((int)z->dtype) {
-#define FILL(tag, type)                                                                   \
-  case tag:                                                                               \
-    for (uint64_t i = 0; i < n; i++, v += (uint64_t)delta) TD_DATA(z, type)[i] = (type)v; \
-    break;
-    FILL(TD_INT8, int8_t)
-    FILL(TD_INT16, int16_t)
-    FILL(TD_INT32, int32_t)
-    FILL(TD_UINT16, uint16_t)
-    FILL(TD_UINT32, uint32_t)
+  switch (td_dtype_size((td_dtype)z->dtype)) { /* modulo the type's size, signed or not */
+    case 1:
+      fill_8(TD_DATA(z, uint8_t), z->count, (uint8_t)start, (uint8_t)delta);
+      break;
+    case 2:
+      fill_16(TD_DATA(z, uint16_t), z->count, (uint16_t)start, (uint16_t)delta);
+      break;
+    case 4:
+      fill_32(TD_DATA(z, uint32_t), z->count, (uint32_t)start, (uint32_t)delta);
+      break;
     default:
-      FILL(TD_INT64, int64_t)
+      fill_64(TD_DATA(z, uint64_t), z->count, (uint64_t)start, (uint64_t)delta);
   }
   return TD_STATUS_OK;
 }
