@@ -12,7 +12,9 @@
 
 typedef struct item {
   td_recv *request; /* NULL once its done() was called, or RecvTensor asks for it */
-  td_str key;
+  td_str key;       /* without the frame */
+  uint64_t hash;
+  td_frame_id frame;
   td_transfer *transfer; /* NULL: transfers are not logged */
   td_client_call *alone; /* guarded by the batch's lock: the RecvTensor of one that was too large */
 } item;
@@ -23,6 +25,9 @@ struct td_recv_batch {
   size_t count, left; /* left: loop thread */
   td_channel *ch;
   td_recv_batch_peer peer;
+  /* loop thread: what the keys are known by, and whether a number was asked for, or used */
+  uint64_t keys_hash, number;
+  bool asks_number;
   pthread_mutex_t lock;
   /* guarded by lock */
   td_client_call *call;
@@ -53,8 +58,8 @@ void td_recv_batch_release(td_recv_batch *b) {
   td_free(b);
 }
 
-void td_recv_batch_add(td_recv_batch *b, td_str key, td_recv *request) {
-  b->items[b->count++] = (item){.request = request, .key = key};
+void td_recv_batch_add(td_recv_batch *b, td_str key, uint64_t hash, td_frame_id frame, td_recv *request) {
+  b->items[b->count++] = (item){.request = request, .key = key, .hash = hash, .frame = frame};
   b->left++;
 }
 
@@ -96,12 +101,21 @@ void td_recv_batch_fail(td_recv_batch *b, td_status status) {
   td_recv_batch_release(b);
 }
 
+/* As it goes over the wire. */
+static td_str full_key(const item *it, td_strbuf *out) {
+  out->size = 0;
+  td_rendezvous_key_format(it->key, it->frame, false, out);
+  return td_strbuf_view(out);
+}
+
 static void ask_alone(td_recv_batch *b, item *it) {
+  td_strbuf key = {0};
   td_recv *request = it->request;
   it->request = NULL;
   b->left--;
   td_transfer_end(it->transfer, false, 0, 0); /* the call has one of its own */
-  keep_call(b, &it->alone, b->peer.recv_tensor(b->peer.arg, b->ch, b->step_id, it->key, request));
+  keep_call(b, &it->alone, b->peer.recv_tensor(b->peer.arg, b->ch, b->step_id, full_key(it, &key), request));
+  td_strbuf_deinit(&key);
 }
 
 /* One tensor of a reply, at *w: its place was read. */
@@ -144,14 +158,61 @@ static td_status take(td_recv_batch *b, td_str reply) {
 
 static void ask(td_recv_batch *b, td_strbuf *body);
 
-/* The number to ask for the rest by; 0: there is none. It stands before the tensors. */
-static uint64_t rest_of(td_str reply) {
+/* What stands before the tensors. */
+typedef struct reply_head {
+  uint64_t rest;   /* the number to ask for the rest by; 0: there is none */
+  uint64_t number; /* of the keys; 0: they got none */
+  bool is_unknown; /* the number that the request gave */
+} reply_head;
+
+static reply_head head_of(td_str reply) {
+  reply_head h = {0};
   td_wire w = td_wire_of(reply);
   td_wire_field f;
   bool bad = false;
-  while (td_wire_next(&w, &f, &bad) && f.number != 1)
-    if (f.number == 5 && f.type == TD_WIRE_VARINT) return f.value;
-  return 0;
+  while (td_wire_next(&w, &f, &bad) && f.number != 1) {
+    if (f.type != TD_WIRE_VARINT) continue;
+    if (f.number == 5) h.rest = f.value;
+    if (f.number == 6) h.number = f.value;
+    if (f.number == 8) h.is_unknown = f.value;
+  }
+  return h;
+}
+
+/* The keys as fields of a request. */
+static void put_keys(const td_recv_batch *b, td_strbuf *body) {
+  td_strbuf key = {0};
+  for (size_t i = 0; i < b->count; i++) td_wire_put_bytes(body, 2, full_key(&b->items[i], &key));
+  td_strbuf_deinit(&key);
+}
+
+/* Asks by number if the peer knows these keys. */
+static void ask_for_all(td_recv_batch *b) {
+  td_strbuf body = {0};
+  uint64_t hash = b->count;
+  for (size_t i = 0; i < b->count; i++)
+    hash = (hash ^ b->items[i].hash ^ (uint64_t)b->items[i].frame.iter) * 0x9e3779b97f4a7c15u;
+  put_keys(b, &body);
+  b->keys_hash = hash;
+  b->number = td_known_sets_find(b->peer.known, hash, td_strbuf_view(&body), &b->asks_number);
+  if (b->number) {
+    body.size = 0;
+    td_wire_put_uint(&body, 8, b->number);
+  } else if (b->asks_number) {
+    td_wire_put_uint(&body, 6, 1);
+  }
+  ask(b, &body);
+}
+
+/* The number it gave to the keys, or that it has forgotten. */
+static void learn(td_recv_batch *b, const reply_head *h) {
+  if (h->is_unknown) td_known_sets_forget(b->peer.known, b->number);
+  if (!h->number || !b->asks_number) return;
+  td_strbuf keys = {0};
+  put_keys(b, &keys);
+  td_known_sets_learn(b->peer.known, b->keys_hash, td_strbuf_view(&keys), h->number);
+  td_strbuf_deinit(&keys);
+  b->asks_number = false;
 }
 
 static void answered(void *arg, td_status status, td_str reply, td_str details) {
@@ -165,7 +226,14 @@ static void answered(void *arg, td_status status, td_str reply, td_str details) 
     return;
   }
   status = td_status_from_call(status, details);
-  uint64_t rest = status ? 0 : rest_of(reply);
+  reply_head head = status ? (reply_head){0} : head_of(reply);
+  learn(b, &head);
+  if (head.is_unknown && b->number && !b->is_cancelled) { /* once: it is not known here either any more */
+    ask_for_all(b);
+    td_recv_batch_release(b);
+    return;
+  }
+  uint64_t rest = head.rest;
   if (rest) { /* first, so that it is on its way while kernels run */
     td_strbuf body = {0};
     td_wire_put_uint(&body, 3, rest);
@@ -196,16 +264,15 @@ static void ask(td_recv_batch *b, td_strbuf *body) {
 }
 
 void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer) {
-  td_strbuf body = {0};
   b->ch = ch;
   b->peer = *peer;
   if (b->count == 1) {
     ask_alone(b, &b->items[0]);
     return;
   }
-  for (size_t i = 0; i < b->count; i++) {
-    b->items[i].transfer = td_transfer_begin(peer->transfers, b->step_id, b->items[i].key);
-    td_wire_put_bytes(&body, 2, b->items[i].key);
-  }
-  ask(b, &body);
+  td_strbuf key = {0};
+  for (size_t i = 0; i < b->count && td_transfer_log_is_on(peer->transfers); i++)
+    b->items[i].transfer = td_transfer_begin(peer->transfers, b->step_id, full_key(&b->items[i], &key));
+  td_strbuf_deinit(&key);
+  ask_for_all(b);
 }

@@ -2,10 +2,12 @@
  *
  * RecvTensors, between tensord tasks only (a TensorFlow server answers UNIMPLEMENTED, and is not asked again):
  *
- *   request   1 step_id, 2 key (repeated), 7 request_id; or, for those that are left, 1 step_id, 3 batch
+ *   request   1 step_id, 7 request_id and the keys: 2 key (repeated), and 6 true to have this set of keys numbered, or
+ *             8 a set's number (key_sets.h); or, for those that are left, 1 step_id, 3 batch, 7 request_id
  *   reply     sent as soon as one tensor is there, with all that are there by then. 4 sent_us; 5 batch, if some are
- *             left; then of each tensor, in this order, 1 the place of its key in the request and one of
- *             2 TensorProto, 3 a number: 1 it is dead, 2 it is too large to share a message: ask for it by RecvTensor
+ *             left; 6 the set's number, once, if that was asked for and granted; then of each tensor, in this order,
+ *             1 the place of its key in the request and one of 2 TensorProto, 3 a number: 1 it is dead, 2 it is too
+ *             large to share a message: ask for it by RecvTensor. Or only 8: true: the set's number is not known
  *
  * So tensors that are made one after the other gather while the reply before them is on its way: as the calls take
  * longer, they get fewer.
@@ -13,6 +15,7 @@
 #ifndef TD_CLUSTER_RECV_BATCH_H_
 #define TD_CLUSTER_RECV_BATCH_H_
 
+#include "cluster/key_sets.h"
 #include "cluster/transfer_log.h"
 #include "framework/rendezvous.h"
 #include "rpc/rpc.h"
@@ -30,12 +33,13 @@ typedef struct td_recv_batch_peer {
   void (*is_unknown)(void *arg); /* the peer does not know RecvTensors */
   void *arg;
   td_transfer_log *transfers;
+  td_known_sets *known; /* the connection's; used on its loop only */
 } td_recv_batch_peer;
 
 /* A batch that receives nothing yet; one reference. */
 td_recv_batch *td_recv_batch_create(int64_t step_id, size_t count);
-/* Before it starts. `key`: as it goes over the wire, borrowed until request->done(). */
-void td_recv_batch_add(td_recv_batch *b, td_str key, td_recv *request);
+/* Before it starts. `key`: its canonical text and that text's hash; the text is borrowed until request->done(). */
+void td_recv_batch_add(td_recv_batch *b, td_str key, uint64_t hash, td_frame_id frame, td_recv *request);
 /* Asks. Each request's done() comes once, on the channel's loop thread. */
 void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer);
 /* Without a channel: every request ends with `status` (consumed). */

@@ -21,10 +21,9 @@ typedef struct batch batch;
 /* One tensor that is wanted. */
 typedef struct want {
   td_recv recv;
-  batch *batch; /* retained until the receive is done */
-  td_rendezvous_key key;
-  td_frame_id frame;
-  td_tensor *tensor; /* once it is there */
+  batch *batch;                    /* retained until the receive is done */
+  const struct td_framed_key *key; /* of the batch's set */
+  td_tensor *tensor;               /* once it is there */
   bool is_dead;
   struct want *next;
 } want;
@@ -35,7 +34,7 @@ struct batch {
   td_task *task;
   td_step_entry *entry; /* retained */
   uint64_t id;
-  char *request; /* the keys' bytes */
+  td_key_set *keys;
   td_cancel_callback on_cancel;
   pthread_mutex_t lock;
   /* guarded by lock */
@@ -44,6 +43,7 @@ struct batch {
   td_status failure;
   td_call *call; /* waits for the next tensor */
   bool is_starting, gave_up;
+  bool tells_number; /* the next reply says what the set is known by */
   size_t count;
   want wants[];
 };
@@ -89,7 +89,7 @@ static void release(batch *b) {
     td_step_entry_release(b->entry);
   td_status_free(b->failure);
   pthread_mutex_destroy(&b->lock);
-  td_free(b->request);
+  td_key_set_release(b->keys);
   td_free(b);
 }
 
@@ -133,7 +133,7 @@ typedef struct answer {
   td_call *call;
   td_status failure;
   want *first;
-  uint64_t rest;
+  uint64_t rest, number;
 } answer;
 
 static bool take_answer(batch *b, answer *a) {
@@ -152,6 +152,8 @@ static bool take_answer(batch *b, answer *a) {
   *at = NULL;
   if (!b->ready) b->ready_last = &b->ready;
   a->rest = b->left ? b->id : 0;
+  a->number = b->tells_number ? b->keys->number : 0;
+  b->tells_number = false;
   return true;
 }
 
@@ -165,7 +167,8 @@ static td_status put_tensor(batch *b, want *w, td_strbuf *head, td_payload *out)
   if (w->is_dead || is_large) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
   td_payload_copy(out, head->data, head->size);
   head->size = 0;
-  if (is_large) return td_rendezvous_send(td_step_rendezvous_local(b->entry->rendezvous), &w->key, w->frame, t, false);
+  if (is_large)
+    return td_rendezvous_send(td_step_rendezvous_local(b->entry->rendezvous), &w->key->key, w->key->frame, t, false);
   td_status s = w->is_dead ? TD_STATUS_OK : td_payload_add_tensor(out, 2, t);
   td_tensor_release(t);
   return s;
@@ -177,6 +180,7 @@ static void give_answer(batch *b, const answer *a) {
   td_status s = a->failure;
   td_wire_put_uint(&head, 4, (uint64_t)td_wall_us());
   td_wire_put_uint(&head, 5, a->rest);
+  td_wire_put_uint(&head, 6, a->number);
   for (want *w = a->first; w; w = w->next) {
     if (!s) s = put_tensor(b, w, &head, &message);
     td_tensor_release(w->tensor);
@@ -272,8 +276,9 @@ static void on_call_cancel(batch *b, td_call *call) {
 
 typedef struct request {
   int64_t step_id, id;
-  uint64_t rest;
+  uint64_t rest, set;
   size_t key_count;
+  bool wants_number;
 } request;
 
 static td_status parse(td_str bytes, request *out) {
@@ -285,46 +290,52 @@ static td_status parse(td_str bytes, request *out) {
     if (f.number == 1 && f.type == TD_WIRE_VARINT) out->step_id = (int64_t)f.value;
     if (f.number == 2 && f.type == TD_WIRE_BYTES) out->key_count++;
     if (f.number == 3 && f.type == TD_WIRE_VARINT) out->rest = f.value;
+    if (f.number == 6 && f.type == TD_WIRE_VARINT) out->wants_number = f.value;
     if (f.number == 7 && f.type == TD_WIRE_VARINT) out->id = (int64_t)f.value;
+    if (f.number == 8 && f.type == TD_WIRE_VARINT) out->set = f.value;
   }
-  if (bad || (!out->rest && !out->key_count)) return td_invalid_argument("malformed RecvTensorsRequest");
+  if (bad || (!out->rest && !out->key_count && !out->set)) return td_invalid_argument("malformed RecvTensorsRequest");
   if (out->key_count > MAX_KEYS)
     return td_invalid_argument("%zu keys in one RecvTensorsRequest, more than %d", out->key_count, MAX_KEYS);
   return TD_STATUS_OK;
 }
 
-static td_status parse_keys(batch *b, size_t size) {
-  td_wire w = td_wire_of(td_str_n(b->request, size));
-  td_wire_field f;
-  bool bad = false;
-  while (td_wire_next(&w, &f, &bad)) {
-    if (f.number != 2 || f.type != TD_WIRE_BYTES) continue;
-    want *one = &b->wants[b->count++];
-    one->batch = b;
-    one->recv.done = want_done;
-    TD_TRY(td_recv_key_parse(b->task, f.bytes, &one->key, &one->frame));
-  }
-  return TD_STATUS_OK;
-}
-
+/* *out is NULL if the request names a set that is not known here. */
 static td_status batch_create(td_task *task, const request *r, td_str bytes, batch **out) {
-  batch *b = td_calloc(1, sizeof *b + r->key_count * sizeof b->wants[0]);
+  td_key_set *keys;
+  if (r->set) {
+    keys = td_key_sets_find(task->key_sets, r->set);
+    if (!keys) return TD_STATUS_OK;
+  } else {
+    TD_TRY(td_key_set_parse(task, bytes, r->key_count, &keys));
+    if (r->wants_number) td_key_sets_keep(task->key_sets, keys);
+  }
+  batch *b = td_calloc(1, sizeof *b + keys->count * sizeof b->wants[0]);
   atomic_init(&b->refs, 1);
   pthread_mutex_init(&b->lock, NULL);
   b->task = task;
-  b->request = td_malloc(bytes.size);
-  memcpy(b->request, bytes.data, bytes.size);
+  b->keys = keys;
+  b->tells_number = r->wants_number;
   b->on_cancel.cancelled = step_cancelled;
   b->ready_last = &b->ready;
-  b->left = r->key_count;
+  b->left = b->count = keys->count;
   b->is_starting = true;
-  td_status s = parse_keys(b, bytes.size);
-  if (!s) s = td_step_table_get(task->steps, r->step_id, 0, &b->entry);
+  for (size_t i = 0; i < b->count; i++) b->wants[i] = (want){.batch = b, .recv.done = want_done, .key = &keys->keys[i]};
+  td_status s = td_step_table_get(task->steps, r->step_id, 0, &b->entry);
   if (s)
     release(b);
   else
     *out = b;
   return s;
+}
+
+static void say_unknown(td_call *call) {
+  td_strbuf text = {0};
+  td_payload message = {0};
+  td_wire_put_uint(&text, 8, 1);
+  td_payload_copy(&message, text.data, text.size);
+  td_strbuf_deinit(&text);
+  td_call_reply(call, &message);
 }
 
 /* Waits for each tensor; those that are there come at once, and go out together. */
@@ -336,7 +347,7 @@ static void start(batch *b, td_call *call) {
   if (!td_cancellation_register(b->entry->cancellation, &b->on_cancel)) step_cancelled(&b->on_cancel);
   for (size_t i = 0; i < b->count; i++) {
     retain(b);
-    td_rendezvous_recv(td_step_rendezvous_local(b->entry->rendezvous), &b->wants[i].key, b->wants[i].frame,
+    td_rendezvous_recv(td_step_rendezvous_local(b->entry->rendezvous), &b->wants[i].key->key, b->wants[i].key->frame,
                        &b->wants[i].recv);
   }
   answer a;
@@ -377,6 +388,10 @@ void td_recv_tensors_method(void *service, td_call *call, td_str bytes) {
   if (s) {
     if (b) release(b);
     td_call_fail_peer(call, s);
+    return;
+  }
+  if (!b) {
+    say_unknown(call);
     return;
   }
   if (r.rest) {

@@ -75,13 +75,9 @@ static void open_exchange(exchange *x, int64_t step) {
   for (int i = 0; i < MANY; i++) {
     td_rendezvous_key_make(&x->arena, TD_STR(PS_DEVICE), task(0)->devices[0]->incarnation, TD_STR(WORKER_DEVICE),
                            td_str_of(td_arena_printf(&x->arena, "edge_%d", i)), &x->keys[i]);
-    td_strbuf text = {0};
-    td_rendezvous_key_format(&x->keys[i], (td_frame_id){0}, false, &text);
     x->wants[i].recv.done = received;
     td_latch_init(&x->wants[i].latch, 1);
-    td_recv_batch_add(x->batch, td_str_of(td_arena_printf(&x->arena, "%.*s", TD_STR_ARG(td_strbuf_view(&text)))),
-                      &x->wants[i].recv);
-    td_strbuf_deinit(&text);
+    td_recv_batch_add(x->batch, x->keys[i].text, x->keys[i].hash, (td_frame_id){0}, &x->wants[i].recv);
   }
 }
 
@@ -172,14 +168,8 @@ static void test_who_gives_up_leaves_nothing(void **state) {
   must(td_step_table_get(task(0)->steps, 14, 1, &x.ps)); /* only so that there is one to close */
   td_recv_batch_release(x.batch);
   x.batch = td_recv_batch_create(15, MANY);
-  td_strbuf text = {0};
-  for (int i = 0; i < MANY; i++) {
-    text.size = 0;
-    td_rendezvous_key_format(&x.keys[i], (td_frame_id){0}, false, &text);
-    td_recv_batch_add(x.batch, td_str_of(td_arena_printf(&x.arena, "%.*s", TD_STR_ARG(td_strbuf_view(&text)))),
-                      &x.wants[i].recv);
-  }
-  td_strbuf_deinit(&text);
+  for (int i = 0; i < MANY; i++)
+    td_recv_batch_add(x.batch, x.keys[i].text, x.keys[i].hash, (td_frame_id){0}, &x.wants[i].recv);
   ask(&x);
   while (!td_recv_batches_count(task(0)->batches)) usleep(1000);
   assert_int_equal(td_step_table_count(task(0)->steps), 2);
@@ -226,6 +216,26 @@ static void test_the_steps_rendezvous(void **state) {
   expect_no_batch(); /* the worker may have given up between two calls: the step's end is what frees it */
 }
 
+/* The second time a set of keys is needed it gets a number, with which it is asked for from then on. */
+static void test_keys_known_by_number(void **state) {
+  for (int round = 0; round < 6; round++) {
+    exchange x;
+    open_exchange(&x, 20 + round);
+    if (round == 4) { /* what the other side has forgotten is told again */
+      td_key_sets_destroy(task(0)->key_sets);
+      task(0)->key_sets = td_key_sets_create();
+    }
+    for (int i = 0; i < MANY; i += 2) send(&x, i, number(i), false);
+    ask(&x);
+    for (int i = 0; i < MANY; i += 2) expect_number(&x, i);
+    for (int i = 1; i < MANY; i += 2) send(&x, i, number(i), false);
+    for (int i = 1; i < MANY; i += 2) expect_number(&x, i);
+    expect_no_batch();
+    close_exchange(&x);
+    if (round) assert_int_equal(td_key_sets_count(task(0)->key_sets), round == 4 ? 0 : 1);
+  }
+}
+
 static void test_wrong_requests(void **state) {
   td_strbuf b = {0};
   td_channel *ch = cluster.channels[0];
@@ -269,7 +279,8 @@ static void test_a_peer_that_does_not_know_it(void **state) {
   snprintf(address, sizeof address, "127.0.0.1:%d", port);
   must(td_channel_create(loop, address, &(td_channel_options){0}, &ch));
   open_exchange(&x, 18);
-  td_recv_batch_peer peer = {.recv_tensor = one, .is_unknown = is_unknown, .transfers = task(1)->transfers};
+  td_recv_batch_peer peer = {
+      .recv_tensor = one, .is_unknown = is_unknown, .transfers = task(1)->transfers, .known = td_known_sets_create()};
   td_recv_batch_start(x.batch, ch, &peer);
   for (int i = 0; i < MANY; i++) expect_number(&x, i);
   assert_int_equal(atomic_load(&unknown), 1);
@@ -278,6 +289,7 @@ static void test_a_peer_that_does_not_know_it(void **state) {
   td_rpc_server_destroy(server);
   td_loop_stop(loop);
   td_loop_destroy(loop);
+  td_known_sets_destroy(peer.known);
 }
 
 int main(void) {
@@ -287,6 +299,7 @@ int main(void) {
       cmocka_unit_test(test_who_gives_up_leaves_nothing),
       cmocka_unit_test(test_an_end_there_reaches_who_waits_here),
       cmocka_unit_test(test_the_steps_rendezvous),
+      cmocka_unit_test(test_keys_known_by_number),
       cmocka_unit_test(test_wrong_requests),
       cmocka_unit_test(test_a_peer_that_does_not_know_it),
   };

@@ -24,7 +24,9 @@ struct remote_recv {
   td_worker *worker;        /* while it waits to be batched, */
   remote_recv *next_queued; /* and then nobody else completes it */
   uint64_t since_ns;
-  td_str key; /* its bytes lie behind this; in a batch: as it goes over the wire */
+  td_str key; /* canonical; its bytes lie behind this */
+  uint64_t hash;
+  td_frame_id frame;
 };
 
 typedef struct step_rendezvous {
@@ -88,9 +90,12 @@ static void remote_done(td_recv *recv, td_status status, td_tensor *t, bool dead
   td_rendezvous_release(&r->base);
 }
 
-static remote_recv *remote_recv_create(step_rendezvous *r, td_str key, td_recv *request) {
-  remote_recv *p = td_calloc(1, sizeof *p + key.size);
-  p->key = td_str_n(memcpy(p + 1, key.data, key.size), key.size);
+static remote_recv *remote_recv_create(step_rendezvous *r, const td_rendezvous_key *key, td_frame_id frame,
+                                       td_recv *request) {
+  remote_recv *p = td_calloc(1, sizeof *p + key->text.size);
+  p->key = td_str_n(memcpy(p + 1, key->text.data, key->text.size), key->text.size);
+  p->hash = key->hash;
+  p->frame = frame;
   p->since_ns = td_now_coarse_ns();
   p->recv.done = remote_done;
   p->request = request;
@@ -117,7 +122,7 @@ static void refuse(remote_recv *p) {
 
 static void recv_remote(step_rendezvous *r, td_worker *w, const td_rendezvous_key *key, td_frame_id frame,
                         td_recv *request) {
-  remote_recv *p = remote_recv_create(r, key->text, request);
+  remote_recv *p = remote_recv_create(r, key, frame, request);
   pthread_mutex_lock(&r->lock);
   bool is_linked = link_recv(r, p);
   pthread_mutex_unlock(&r->lock);
@@ -166,7 +171,7 @@ static starting make_batch(const step_rendezvous *r, remote_recv **list) {
     *at = p->next_queued;
     p->batch = td_recv_batch_retain(s.batch);
     p->is_started = true;
-    td_recv_batch_add(s.batch, p->key, &p->recv);
+    td_recv_batch_add(s.batch, p->key, p->hash, p->frame, &p->recv);
   }
   return s;
 }
@@ -216,10 +221,7 @@ static void flush(td_work *w) {
 /* What a step asks of a task in one turn of the loop goes out together. */
 static void recv_batched(step_rendezvous *r, td_worker *w, const td_rendezvous_key *key, td_frame_id frame,
                          td_recv *request) {
-  td_strbuf text = {0};
-  td_rendezvous_key_format(key, frame, false, &text);
-  remote_recv *p = remote_recv_create(r, td_strbuf_view(&text), request);
-  td_strbuf_deinit(&text);
+  remote_recv *p = remote_recv_create(r, key, frame, request);
   p->worker = w;
   pthread_mutex_lock(&r->lock);
   bool is_linked = link_recv(r, p), posts = is_linked && !r->flushes;
@@ -324,18 +326,12 @@ void td_step_rendezvous_attach(td_rendezvous *base, td_peers *peers) {
   pthread_mutex_unlock(&r->lock);
 }
 
-/* Without the frame, which a key has at its end when it is batched. */
-static td_str shown_key(const remote_recv *p) {
-  const char *frame = p->worker ? memrchr(p->key.data, ';', p->key.size) : NULL;
-  return frame ? td_str_n(p->key.data, (size_t)(frame - p->key.data)) : p->key;
-}
-
 void td_step_rendezvous_visit_waiting(td_rendezvous *base, void (*visit)(void *arg, td_str key, uint64_t since_ns),
                                       void *arg) {
   step_rendezvous *r = (step_rendezvous *)base;
   pthread_mutex_lock(&r->lock);
   for (const remote_recv *p = r->pending.next; p != &r->pending; p = p->next)
-    if (p->request) visit(arg, shown_key(p), p->since_ns);
+    if (p->request) visit(arg, p->key, p->since_ns);
   pthread_mutex_unlock(&r->lock);
 }
 

@@ -24,6 +24,7 @@ typedef struct remote_worker {
   char *name, *address;
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
+  td_known_sets **known; /* by loop: the keys that the peer knows by number; each is its loop's */
   atomic_int dialect;    /* td_frame_dialect, or DIALECT_UNKNOWN */
   atomic_bool is_single; /* it does not know RecvTensors */
 } remote_worker;
@@ -159,7 +160,7 @@ static td_status take_results(td_run_graph *r, td_str reply) {
       s = td_named_tensor_decode(f.bytes, &arena, &one);
       for (int i = 0; !s && i < r->recv_count; i++) {
         key.size = 0;
-        td_rendezvous_key_format(&r->recv_keys[i], (td_frame_id){0}, false, &key);
+        td_rendezvous_key_format(r->recv_keys[i].text, (td_frame_id){0}, false, &key);
         if (!r->recvs[i] && td_str_eq(td_strbuf_view(&key), one.items[0].name)) {
           r->recvs[i] = one.items[0].tensor;
           one.items[0].tensor = NULL;
@@ -194,7 +195,7 @@ static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
   td_wire_put_uint(&b, 2, (uint64_t)r->step_id);
   for (int i = 0; i < r->recv_count; i++) {
     key.size = 0;
-    td_rendezvous_key_format(&r->recv_keys[i], (td_frame_id){0}, false, &key);
+    td_rendezvous_key_format(r->recv_keys[i].text, (td_frame_id){0}, false, &key);
     td_wire_put_bytes(&b, 4, td_strbuf_view(&key));
   }
   if (r->record_costs || r->record_timeline || r->record_partition_graphs) {
@@ -218,7 +219,7 @@ static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
   td_status s = TD_STATUS_OK;
   for (int i = 0; !s && i < r->send_count; i++) {
     key.size = 0;
-    td_rendezvous_key_format(&r->send_keys[i], (td_frame_id){0}, false, &key);
+    td_rendezvous_key_format(r->send_keys[i].text, (td_frame_id){0}, false, &key);
     s = td_payload_add_named_tensor(out, 3, td_strbuf_view(&key), r->sends[i]);
   }
   td_strbuf_deinit(&key);
@@ -427,7 +428,7 @@ static void dialect_done(void *arg, td_status status, td_str reply, td_str detai
 
 static td_str key_text(const td_rendezvous_key *key, td_frame_id frame, bool is_2x) {
   td_strbuf b = {0};
-  td_rendezvous_key_format(key, frame, is_2x, &b);
+  td_rendezvous_key_format(key->text, frame, is_2x, &b);
   size_t size = b.size;
   return (td_str){td_strbuf_take(&b), size};
 }
@@ -510,7 +511,7 @@ static void recv_tensors(td_worker *base, td_recv_batch *b) {
   remote_worker *w = (remote_worker *)base;
   td_channel *ch;
   td_status s = channel(w, &ch);
-  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers};
+  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers, w->known[loop_index(w)]};
   if (s)
     td_recv_batch_fail(b, s);
   else
@@ -546,6 +547,8 @@ td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
   w->base = (td_worker){.ops = &ops, .task_name = w->name};
   atomic_init(&w->dialect, DIALECT_UNKNOWN);
   w->channels = td_new_array(td_channel *, (size_t)task->loop_count);
+  w->known = td_new_array(td_known_sets *, (size_t)task->loop_count);
+  for (int i = 0; i < task->loop_count; i++) w->known[i] = td_known_sets_create();
   pthread_mutex_init(&w->lock, NULL);
   return &w->base;
 }
@@ -554,6 +557,8 @@ void td_remote_worker_destroy(td_worker *base) {
   remote_worker *w = (remote_worker *)base;
   for (int i = 0; i < w->task->loop_count; i++)
     if (w->channels[i]) td_channel_destroy(w->channels[i]);
+  for (int i = 0; i < w->task->loop_count; i++) td_known_sets_destroy(w->known[i]);
+  td_free(w->known);
   td_free(w->channels);
   pthread_mutex_destroy(&w->lock);
   td_free(w->name);

@@ -153,6 +153,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->peers = td_peers_create(t, t->cluster, t->name);
   t->steps = td_step_table_create(t);
   t->batches = td_recv_batches_create();
+  t->key_sets = td_key_sets_create();
   t->transfers = td_transfer_log_create();
   t->waits = td_waits_create(t);
   t->collectives = td_resolver_create(NULL);
@@ -215,6 +216,7 @@ void td_server_destroy(td_server *s) {
   td_resolver_release(t->collectives);
   td_step_sequences_destroy(t->sequences);
   td_recv_batches_destroy(t->batches);
+  td_key_sets_destroy(t->key_sets);
   td_transfer_log_destroy(t->transfers);
   td_waits_destroy(t->waits);
   td_request_ids_destroy(t->worker_ids);

@@ -13,6 +13,7 @@
 typedef struct td_debugger td_debugger;
 typedef struct td_master td_master;
 typedef struct td_peers td_peers;
+typedef struct td_key_sets td_key_sets; /* key_sets.h */
 typedef struct td_recv_batches td_recv_batches;
 typedef struct td_resolver td_resolver;
 typedef struct td_step_sequences td_step_sequences;
@@ -41,6 +42,7 @@ typedef struct td_task {
   td_peers *peers; /* of the own cluster */
   td_step_table *steps;
   td_recv_batches *batches; /* of tensors that peers receive */
+  td_key_sets *key_sets;    /* that peers know by number */
   td_transfer_log *transfers;
   td_waits *waits;
   td_worker_sessions *sessions;

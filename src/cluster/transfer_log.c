@@ -74,6 +74,8 @@ void td_transfer_log_destroy(td_transfer_log *l) {
   td_free(l);
 }
 
+bool td_transfer_log_is_on(td_transfer_log *l) { return atomic_load_explicit(&l->active, memory_order_relaxed) > 0; }
+
 void td_transfer_log_set(td_transfer_log *l, bool on) {
   pthread_mutex_lock(&l->lock);
   int n = atomic_load_explicit(&l->active, memory_order_relaxed) + (on ? 1 : -1);

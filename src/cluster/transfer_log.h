@@ -18,6 +18,8 @@ void td_transfer_log_destroy(td_transfer_log *l);
 /* Masters turn it on and off independently: it is on until all who turned it on have turned it off. */
 void td_transfer_log_set(td_transfer_log *l, bool on);
 
+bool td_transfer_log_is_on(td_transfer_log *l);
+
 /* A receive in progress. */
 typedef struct td_transfer td_transfer;
 /* A receive begins; `key` as it goes over the wire, copied. NULL when logging is off. */

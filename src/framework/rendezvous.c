@@ -47,9 +47,13 @@ td_status td_rendezvous_key_parse(td_str text, td_rendezvous_key *key, td_frame_
   return TD_STATUS_OK;
 }
 
-void td_rendezvous_key_format(const td_rendezvous_key *key, td_frame_id frame, bool is_2x, td_strbuf *out) {
-  td_strbuf_append(out, key->text);
-  td_strbuf_printf(out, ";%llu:%lld", (unsigned long long)(is_2x ? frame.id_2x : frame.id_1x), (long long)frame.iter);
+void td_rendezvous_key_format(td_str text, td_frame_id frame, bool is_2x, td_strbuf *out) {
+  uint64_t id = is_2x ? frame.id_2x : frame.id_1x;
+  td_strbuf_append(out, text);
+  if (id || frame.iter)
+    td_strbuf_printf(out, ";%llu:%lld", (unsigned long long)id, (long long)frame.iter);
+  else
+    td_strbuf_append(out, TD_STR(";0:0")); /* outside loops, where most are */
 }
 
 td_rendezvous *td_rendezvous_retain(td_rendezvous *r) {

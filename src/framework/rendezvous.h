@@ -28,8 +28,8 @@ void td_rendezvous_key_make(td_arena *arena, td_str src_device, uint64_t src_inc
 /* Parses a full key from the wire, "src;incarnation;dst;edge;frame:iter". `key`'s parts borrow from `text`.
  * The frame id goes into both members of *frame. INVALID_ARGUMENT "Invalid  rendezvous key: <key>". */
 td_status td_rendezvous_key_parse(td_str text, td_rendezvous_key *key, td_frame_id *frame) TD_MUST_USE;
-/* The full key for the wire, with the frame id of one dialect (`is_2x`). */
-void td_rendezvous_key_format(const td_rendezvous_key *key, td_frame_id frame, bool is_2x, td_strbuf *out);
+/* Appends the full key for the wire: `text`, the key's canonical one, with the frame id of one dialect (`is_2x`). */
+void td_rendezvous_key_format(td_str text, td_frame_id frame, bool is_2x, td_strbuf *out);
 
 enum { TD_RECV_SHARED_MAX = 64 * 1024 }; /* bytes of a tensor that may share a message with others */
 

@@ -22,7 +22,7 @@ static void test_round_trip(void **state) {
   assert_string_equal(made.text.data, SRC ";000000001fe8c0de;" DST ";edge_7_x:0");
   assert_true(td_str_is(made.src_device, SRC) && td_str_is(made.dst_device, DST) && td_str_is(made.edge, "edge_7_x:0"));
   td_strbuf wire = {0};
-  td_rendezvous_key_format(&made, frame, false, &wire);
+  td_rendezvous_key_format(made.text, frame, false, &wire);
   assert_string_equal(wire.data, SRC ";000000001fe8c0de;" DST ";edge_7_x:0;337914165076196879:12");
   assert_null(td_rendezvous_key_parse(td_strbuf_view(&wire), &parsed, &got));
   assert_true(td_str_eq(parsed.text, made.text) && parsed.hash == made.hash);
@@ -30,7 +30,7 @@ static void test_round_trip(void **state) {
   assert_true(td_str_is(parsed.edge, "edge_7_x:0") && parsed.src_incarnation == 0x1fe8c0de);
   assert_true(got.id_1x == frame.id_1x && got.id_2x == frame.id_1x && got.iter == 12);
   td_strbuf_deinit(&wire);
-  td_rendezvous_key_format(&made, frame, true, &wire);
+  td_rendezvous_key_format(made.text, frame, true, &wire);
   assert_null(td_rendezvous_key_parse(td_strbuf_view(&wire), &parsed, &got));
   assert_true(got.id_2x == UINT64_MAX);
   td_strbuf_deinit(&wire);
