@@ -13,6 +13,7 @@ import argparse
 import os
 import sys
 import time
+import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
@@ -50,7 +51,11 @@ def run_part(name, options):
 
     print("=== %s" % name, flush=True)
     began = time.time()
-    module.run(options, add)
+    try:
+        module.run(options, add)
+    except Exception:  # what was measured is kept, and the other parts are run
+        traceback.print_exc()
+        found["incomplete"] = True
     found["took_s"] = round(time.time() - began)
     return found
 
@@ -71,7 +76,10 @@ def main():
     if out == figures.RESULTS:
         page.update(results)
     worse = figures.compare(before, now)
-    return 1 if worse and options.strict else 0
+    incomplete = [part for part in now["parts"] if "incomplete" in now["parts"][part]]
+    if incomplete:
+        print("=== incomplete, see above: %s" % " ".join(incomplete), file=sys.stderr)
+    return 1 if incomplete or (worse and options.strict) else 0
 
 
 if __name__ == "__main__":

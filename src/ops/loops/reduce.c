@@ -62,11 +62,22 @@ typedef u64 wide_u64;
 
 #define LOAD(v, p) memcpy(&v, p, sizeof v)
 
+/* How a vector's lanes join the total: sums in the wide type; what is exact whatever the order by halves. */
+#define BY_LANES(c, lanes, total, one, wide) \
+  for (int k = 0; k < LANES; k++) wide(total, (__typeof__(total))lanes[k])
+#define BY_HALVES(c, lanes, total, one, wide) \
+  for (int half = LANES / 2; half; half /= 2) \
+    for (int k = 0; k < half; k++) {          \
+      c b = lanes[half + k];                  \
+      one(c, lanes[k], b);                    \
+    }                                         \
+  wide(total, (__typeof__(total))lanes[0])
+
 /* `first` makes an accumulator of the first element (squares: the square; otherwise the element). */
 #define SAME(c, a)   (a)
 #define SQUARE(c, a) ((c)((wide_##c)(a) * (a)))
 
-#define REDUCE(op, t, c, m, member, one, vec, vec_merge, wide, first)                                 \
+#define REDUCE(op, t, c, m, member, one, vec, vec_merge, wide, first, fold)                           \
   static void op##_inner_##t(const void *xv, int64_t n, td_wide *acc) {                               \
     enum { LANES = VECTOR_BYTES / sizeof(c), BLOCK = 4096 / sizeof(c) };                              \
     const c *x = xv;                                                                                  \
@@ -102,7 +113,7 @@ typedef u64 wide_u64;
       n -= size, x += size;                                                                           \
       c lanes[LANES];                                                                                 \
       memcpy(lanes, &a0, sizeof lanes);                                                               \
-      for (int i = 0; i < LANES; i++) wide(total, (__typeof__(total))lanes[i]);                       \
+      fold(c, lanes, total, one, wide);                                                               \
     }                                                                                                 \
     for (int64_t i = 0; i < n; i++) {                                                                 \
       __typeof__(total) b = (__typeof__(total))first(c, x[i]);                                        \
@@ -132,14 +143,14 @@ typedef u64 wide_u64;
   }
 
 /* Signed integers add and multiply as unsigned. */
-#define ARITHMETIC(X, t, c, m, member)                   \
-  X(SUM, t, c, m, member, ADD1, ADDV, ADDV, ADDW, SAME)  \
-  X(PROD, t, c, m, member, MUL1, MULV, MULV, MULW, SAME) \
-  X(SQUARES, t, c, m, member, SQ1, SQV, ADDV, SQW, SQUARE_OF)
+#define ARITHMETIC(X, t, c, m, member)                             \
+  X(SUM, t, c, m, member, ADD1, ADDV, ADDV, ADDW, SAME, BY_LANES)  \
+  X(PROD, t, c, m, member, MUL1, MULV, MULV, MULW, SAME, BY_LANES) \
+  X(SQUARES, t, c, m, member, SQ1, SQV, ADDV, SQW, SQUARE_OF, BY_LANES)
 #define SQUARE_OF(c, a) ((c)((a) * (a)))
-#define ORDER(X, t, c, m, member)                       \
-  X(MAX, t, c, m, member, MAX1, MAXV, MAXV, MAXW, SAME) \
-  X(MIN, t, c, m, member, MIN1, MINV, MINV, MINW, SAME)
+#define ORDER(X, t, c, m, member)                                  \
+  X(MAX, t, c, m, member, MAX1, MAXV, MAXV, MAXW, SAME, BY_HALVES) \
+  X(MIN, t, c, m, member, MIN1, MINV, MINV, MINW, SAME, BY_HALVES)
 #define LOOPS(X)                       \
   ARITHMETIC(X, FLOAT, f32, v_i32, d)  \
   ORDER(X, FLOAT, f32, v_i32, d)       \
