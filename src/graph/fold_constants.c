@@ -15,7 +15,7 @@ enum {
   MAX_DEPENDENCIES = 8, /* of a constant, along control edges */
   MAX_EDGES = 64,       /* inputs, and outputs, of what is computed */
   SMALL_BYTES = 100 << 10,
-  MAX_TOTAL_BYTES = 64 << 20, /* of all constants that one graph gets */
+  MAX_TOTAL_BYTES = 64 << 20, /* of all constants that one graph gets, and of the values known at any time */
 };
 
 typedef struct fold {
@@ -29,7 +29,7 @@ typedef struct fold {
 typedef struct folder {
   td_optimizer *o;
   fold *folds; /* by id */
-  size_t total_bytes;
+  size_t total_bytes, known_bytes;
   const td_op_def *const_op;
 } folder;
 
@@ -38,8 +38,8 @@ static fold *fold_of(const folder *f, const td_node *n) { return &f->folds[n->id
 static void release_values(folder *f, const td_node *n) {
   fold *v = fold_of(f, n);
   for (int i = 0; v->values && i < n->output_count; i++) {
+    f->known_bytes -= v->values[i]->size;
     td_tensor_release(v->values[i]);
-    v->values[i] = NULL;
   }
   v->values = NULL;
 }
@@ -92,6 +92,7 @@ static td_status compute(folder *f, const td_node *n, td_tensor *const *in, size
   td_evaluator *evaluator = f->o->options->evaluator;
   TD_TRY(evaluator->compute(evaluator, n, in, max_bytes, values));
   v->values = values;
+  for (int i = 0; i < n->output_count; i++) f->known_bytes += values[i]->size;
   return TD_STATUS_OK;
 }
 
@@ -103,7 +104,7 @@ static bool try_compute(folder *f, const td_node *n, td_tensor *const *in, size_
 
 static bool is_foldable(const folder *f, const td_node *n) {
   if (!n->input_count || n->input_count > MAX_EDGES || n->output_count > MAX_EDGES) return false;
-  if (!n->out_edges || !td_optimizer_on_cpu(f->o, n)) return false;
+  if (f->known_bytes > MAX_TOTAL_BYTES || !n->out_edges || !td_optimizer_on_cpu(f->o, n)) return false;
   for (int i = 0; i < n->input_count; i++)
     if (!n->in[i] || !fold_of(f, n->in[i]->src)->is_constant) return false;
   return td_node_is_pure(f->o, n);
