@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "ops/gemm_tiles.h"
 
 #define TD_PASTE_(a, b) a##b
 #define TD_PASTE(a, b)  TD_PASTE_(a, b)
@@ -127,43 +126,11 @@ static bool by_plugin(const td_heavy_ops *h, const td_gemm *g) {
   }
 }
 
-void td_gemm_run_vectors(const td_heavy_ops *heavy, const td_gemm *g) {
+void td_gemm_run(const td_heavy_ops *heavy, const td_gemm *g) {
   if (!g->m || !g->n) return;
   bool small = (double)g->m * (double)g->n * (double)g->k <= SMALL;
   if (heavy && !small && g->k && by_plugin(heavy, g)) return;
   plain(g);
-}
-
-typedef void vectors_fn(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g);
-
-/* On tiles, in parts as large as those take; a part that they do not take goes to `vectors`. */
-static void run_tiles(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, vectors_fn *vectors) {
-  for (int64_t j = 0; j < g->n; j += TD_GEMM_TILES_SIDE) {
-    for (int64_t i = 0; i < g->m; i += TD_GEMM_TILES_SIDE) {
-      for (int64_t k = 0; k < g->k; k += TD_GEMM_TILES_DEPTH) {
-        td_gemm part = *g;
-        part.m = TD_MIN(g->m - i, (int64_t)TD_GEMM_TILES_SIDE);
-        part.n = TD_MIN(g->n - j, (int64_t)TD_GEMM_TILES_SIDE);
-        part.k = TD_MIN(g->k - k, (int64_t)TD_GEMM_TILES_DEPTH);
-        part.a = (const float *)g->a + (g->ta == 'N' ? i * g->lda + k : k * g->lda + i);
-        part.b = (const float *)g->b + (g->tb == 'N' ? k * g->ldb + j : j * g->ldb + k);
-        part.c = (float *)g->c + i * g->ldc + j;
-        part.accumulate = g->accumulate || k;
-        if (!td_gemm_tiles_run(ctx, heavy, &part)) vectors(ctx, heavy, &part);
-      }
-    }
-  }
-}
-
-static void run_vectors_here(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g) {
-  td_gemm_run_vectors(heavy, g);
-}
-
-void td_gemm_run(const td_heavy_ops *heavy, const td_gemm *g) {
-  if (td_gemm_tiles_suit(g))
-    run_tiles(NULL, heavy, g, run_vectors_here);
-  else
-    td_gemm_run_vectors(heavy, g);
 }
 
 static int work_per_ns(td_dtype t) { return t == TD_FLOAT ? 50 : t == TD_DOUBLE ? 25 : t == TD_COMPLEX64 ? 12 : 4; }
@@ -190,7 +157,7 @@ static void run_piece(const split *s, int64_t i) {
     g.a = (const char *)g.a + (size_t)(g.ta == 'N' ? from * g.lda : from) * size;
     g.c = (char *)g.c + (size_t)(from * g.ldc) * size;
   }
-  td_gemm_run_vectors(s->heavy, &g);
+  td_gemm_run(s->heavy, &g);
   if (!s->after) return;
   if (s->by_columns)
     s->after(s->arg, 0, g.m, from, to);
@@ -202,8 +169,8 @@ static void run_split(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) run_piece(arg, i);
 }
 
-static void split_vectors(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
-                          void *arg) {
+void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
+                      void *arg) {
   double ns = (double)g->m * (double)g->n * (double)g->k / work_per_ns(g->dtype);
   split s = {heavy, g, after, arg, 0, g->m < 64 && g->n > g->m};
   int64_t total = s.by_columns ? g->n : g->m;
@@ -213,32 +180,6 @@ static void split_vectors(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const t
   if (pieces > 1) s.unit = (s.unit + 15) / 16 * 16;
   pieces = TD_MAX((total + s.unit - 1) / s.unit, 1);
   td_ctx_parallel_for(ctx, pieces, ns / (double)pieces, run_split, &s);
-}
-
-static void split_vectors_only(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g) {
-  split_vectors(ctx, heavy, g, NULL, NULL);
-}
-
-typedef struct finish {
-  td_gemm_after_fn after;
-  void *arg;
-  int64_t columns;
-} finish;
-
-static void finish_rows(void *arg, int64_t begin, int64_t end) {
-  const finish *f = arg;
-  f->after(f->arg, begin, end, 0, f->columns);
-}
-
-void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
-                      void *arg) {
-  if (!td_gemm_tiles_suit(g)) {
-    split_vectors(ctx, heavy, g, after, arg);
-    return;
-  }
-  run_tiles(ctx, heavy, g, split_vectors_only);
-  finish f = {after, arg, g->n};
-  if (after) td_ctx_parallel_for(ctx, g->m, (double)g->n * 0.3, finish_rows, &f);
 }
 
 typedef struct batch {

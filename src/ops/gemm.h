@@ -24,8 +24,6 @@ typedef struct td_gemm {
 
 /* On the calling thread. `heavy` may be NULL. */
 void td_gemm_run(const td_heavy_ops *heavy, const td_gemm *g);
-/* The same in vector registers, whatever else the processor has for products. */
-void td_gemm_run_vectors(const td_heavy_ops *heavy, const td_gemm *g);
 /* On the step's threads, split by rows or columns; then `after` (may be NULL) runs over each finished block of rows
  * [begin, end) x columns [from, to). */
 typedef void (*td_gemm_after_fn)(void *arg, int64_t row_begin, int64_t row_end, int64_t col_begin, int64_t col_end);
