@@ -25,7 +25,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
 endif()
 
 # Plain numeric loops with copies of their own per instruction set, where they have any.
-set_source_files_properties(src/ops/rows.c src/ops/training_rules.c src/ops/random_fill.c src/base/philox.c PROPERTIES
+set_source_files_properties(src/ops/rows.c src/ops/training_rules.c src/ops/random_fill.c src/ops/epilogue.c src/base/philox.c PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
 
 set_source_files_properties(src/ops/move.c src/ops/select.c src/ops/sequence.c PROPERTIES COMPILE_OPTIONS -O3)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "ops/loops/loops.h"
 
 /* One call, shared by its pieces. */
 typedef struct job {
@@ -144,12 +145,20 @@ static void scatter(const job *j, int64_t begin, int64_t n, int64_t g, const cha
   const td_window_dim *h = &c->dim[0], *w = &c->dim[1];
   int64_t part = c->in_c / c->groups;
   size_t pixel = (size_t)c->in_c * j->size;
+  bool lines = w->dilation == 1 && c->groups == 1; /* a window's line is contiguous on both sides */
   cursor at = cursor_at(j, begin);
   for (int64_t i = 0; i < n; i++, cursor_next(j, &at)) {
     char *image = j->out + (size_t)(at.image * h->in * w->in) * pixel + (size_t)(g * part) * j->size;
     int64_t y = at.row * h->stride - h->before;
     for (int64_t fy = 0; fy < h->filter; fy++, y += h->dilation) {
       int64_t x = at.column * w->stride - w->before;
+      if (lines) {
+        int64_t from = TD_MAX(x, (int64_t)0), count = TD_MIN(x + w->filter, w->in) - from;
+        if (y >= 0 && y < h->in && count > 0)
+          add(c->dtype, image + (size_t)(y * w->in + from) * pixel, columns + (size_t)(from - x) * pixel, count * part);
+        columns += (size_t)w->filter * pixel;
+        continue;
+      }
       for (int64_t fx = 0; fx < w->filter; fx++, x += w->dilation, columns += (size_t)part * j->size) {
         if (y < 0 || y >= h->in || x < 0 || x >= w->in) continue;
         add(c->dtype, image + (size_t)(y * w->in + x) * pixel, columns, part);
@@ -412,6 +421,36 @@ static void filter_piece(void *arg, int64_t begin, int64_t end) {
   }
 }
 
+typedef struct partial_sums {
+  td_map add;
+  char *to;
+  const char *from; /* the others, `stride` bytes apart */
+  size_t size, stride;
+  int64_t count;
+} partial_sums;
+
+/* Elements [begin, end), in blocks that stay near; the pieces in their order. */
+static void add_partials(void *arg, int64_t begin, int64_t end) {
+  enum { BLOCK = 2048 };
+  const partial_sums *p = arg;
+  for (int64_t at = begin; at < end; at += BLOCK) {
+    size_t first = (size_t)at * p->size;
+    for (int64_t i = 0; i < p->count; i++) {
+      const char *from = p->from + (size_t)i * p->stride + first;
+      td_map_binary(&p->add, p->to + first, 1, from, 1, p->to + first, TD_MIN(end - at, (int64_t)BLOCK));
+    }
+  }
+}
+
+static void sum_pieces(td_kernel_ctx *ctx, const job *j, int64_t filter) {
+  partial_sums p = {.to = j->out, .from = j->partial, .size = j->size, .count = j->pieces - 1};
+  p.stride = (size_t)filter * j->size;
+  bool known = td_map_init_binary(&p.add, TD_BIN_Add, j->c->dtype, j->c->dtype, 0);
+  assert(known);
+  (void)known;
+  td_ctx_parallel_for(ctx, filter, 0.2 * (double)p.count, add_partials, &p);
+}
+
 td_status td_conv_backward_filter(td_kernel_ctx *ctx, const td_conv *c, const void *input, const void *grad,
                                   void *filter_grad) {
   job j;
@@ -428,7 +467,8 @@ td_status td_conv_backward_filter(td_kernel_ctx *ctx, const td_conv *c, const vo
   }
   split_images(&j);
   /* the partial sums must stay small beside what is summed */
-  while (j.pieces > 1 && (j.pieces > 8 || j.pieces * filter > (4 << 20))) {
+  double most = TD_MIN(total_ns(&j) * 0.1, 4e6);
+  while (j.pieces > 1 && (j.pieces > 8 || (double)(j.pieces * filter) > most)) {
     j.unit *= 2;
     j.pieces = (c->batch + j.unit - 1) / j.unit;
   }
@@ -438,7 +478,7 @@ td_status td_conv_backward_filter(td_kernel_ctx *ctx, const td_conv *c, const vo
     j.partial = partial->data;
   }
   run(ctx, &j, filter_piece);
-  for (int64_t i = 1; i < j.pieces; i++) add(c->dtype, j.out, j.partial + (size_t)((i - 1) * filter) * j.size, filter);
+  if (j.pieces > 1) sum_pieces(ctx, &j, filter);
   td_tensor_release(partial);
   return job_end(&j);
 }
