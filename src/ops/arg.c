@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "ops/families.h"
+#include "ops/loops/reduce.h"
 #include "ops/ordered.h"
 
 static const td_op_spec ops[] = {
@@ -59,14 +60,67 @@ static search_fn find_search(td_dtype t, bool largest) {
   }
 }
 
+/* The same for contiguous elements: the best value by a vector loop, then where it first is. False when that value
+ * does not tell (a NaN among the elements, or nothing better than infinity). */
+#define FIND(name, c, member)                                                    \
+  static bool name(const td_reducer *r, const c *x, int64_t n, int64_t *out) {   \
+    td_wide best = r->identity;                                                  \
+    td_reducer_inner(r, x, n, &best);                                            \
+    c v = (c)best.member;                                                        \
+    if (!(v > (c)r->identity.member || v < (c)r->identity.member)) return false; \
+    int64_t at = 0;                                                              \
+    for (; at + 64 <= n; at += 64) {                                             \
+      int found = 0;                                                             \
+      for (int i = 0; i < 64; i++) found |= x[at + i] == v;                      \
+      if (found) break;                                                          \
+    }                                                                            \
+    while (at < n && x[at] != v) at++;                                           \
+    *out = at;                                                                   \
+    return at < n;                                                               \
+  }
+FIND(find_float, float, d)
+FIND(find_double, double, d)
+FIND(find_int32, int32_t, i)
+FIND(find_int64, int64_t, i)
+
+enum { FIND_FROM = 64 }; /* elements; fewer are searched one by one */
+
+typedef struct arg_state {
+  search_fn search;
+  td_reducer best;
+} arg_state;
+
+static int64_t search_row(const arg_state *s, const void *x, int64_t n, int64_t stride) {
+  int64_t found;
+  bool known = false;
+  if (stride == 1 && n >= FIND_FROM) switch ((int)s->best.type) {
+      case TD_FLOAT:
+        known = find_float(&s->best, x, n, &found);
+        break;
+      case TD_DOUBLE:
+        known = find_double(&s->best, x, n, &found);
+        break;
+      case TD_INT32:
+        known = find_int32(&s->best, x, n, &found);
+        break;
+      case TD_INT64:
+        known = find_int64(&s->best, x, n, &found);
+        break;
+    }
+  return known ? found : s->search(x, n, stride);
+}
+
 static td_status arg_create(td_kernel_builder *b, void *state) {
-  search_fn *s = state;
-  *s = find_search(td_dtype_base(b->input_types[0]), td_str_is(b->node->op, "ArgMax"));
-  return *s ? TD_STATUS_OK : td_internal("no search in %s", td_dtype_name(b->input_types[0]));
+  arg_state *s = state;
+  td_dtype t = td_dtype_base(b->input_types[0]);
+  bool largest = td_str_is(b->node->op, "ArgMax");
+  s->search = find_search(t, largest);
+  if (!td_reducer_init(&s->best, largest ? TD_RED_MAX : TD_RED_MIN, t)) s->best.type = TD_INVALID;
+  return s->search ? TD_STATUS_OK : td_internal("no search in %s", td_dtype_name(b->input_types[0]));
 }
 
 typedef struct work {
-  search_fn search;
+  const arg_state *s;
   const td_tensor *x;
   td_tensor *z;
   int64_t n, inner;
@@ -77,7 +131,7 @@ static void run(void *arg, int64_t begin, int64_t end) {
   int64_t size = (int64_t)td_dtype_size((td_dtype)w->x->dtype);
   for (int64_t i = begin; i < end; i++) {
     int64_t at = i / w->inner * w->inner * w->n + i % w->inner;
-    int64_t found = w->search(TD_DATA(w->x, char) + at * size, w->n, w->inner);
+    int64_t found = search_row(w->s, TD_DATA(w->x, char) + at * size, w->n, w->inner);
     switch ((int)w->z->dtype) {
       case TD_INT16:
         TD_DATA(w->z, int16_t)[i] = (int16_t)found;
@@ -97,7 +151,7 @@ static void run(void *arg, int64_t begin, int64_t end) {
 
 static td_status arg_compute(td_kernel_ctx *ctx) {
   td_tensor *x = td_in(ctx, 0), *dim = td_in(ctx, 1);
-  work w = {.search = *(search_fn *)ctx->state, .x = x, .inner = 1};
+  work w = {.s = ctx->state, .x = x, .inner = 1};
   if (dim->rank) {
     char *text = td_tensor_shape_text(dim);
     td_status s = td_invalid_argument("dim must be a scalar, but received tensor of shape: %s", text);
@@ -129,7 +183,7 @@ static td_status arg_compute(td_kernel_ctx *ctx) {
 
 #define ARG(op_name)                                                                                 \
   {                                                                                                  \
-    .op = op_name, .types = {{"T", TD_SET_REAL | TD_SET(TD_BOOL)}}, .state_size = sizeof(search_fn), \
+    .op = op_name, .types = {{"T", TD_SET_REAL | TD_SET(TD_BOOL)}}, .state_size = sizeof(arg_state), \
     .create = arg_create, .compute = arg_compute                                                     \
   }
 static const td_kernel_def kernels[] = {ARG("ArgMax"), ARG("ArgMin")};

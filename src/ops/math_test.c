@@ -14,6 +14,7 @@
 
 #include "base/mem.h"
 #include "ops/case_table.h"
+#include "ops/testing.h"
 #include "tensor/number.h"
 
 static const td_case cases[] = {
@@ -198,10 +199,95 @@ static void test_float8(void **state) {
   }
 }
 
+/* ---- searches in long rows ---- */
+
+static void check_search(const char *op, td_dtype dtype, const double *row, int64_t n, int64_t want) {
+  int64_t dims[2] = {2, n}, found;
+  char attrs[64];
+  td_tensor *in[2];
+  assert_null(td_tensor_create_dims(dtype, 2, dims, &in[0]));
+  for (int64_t i = 0; i < 2 * n; i++) {
+    td_tensor_set_complex(in[0], i, row[i % n], 0); /* floating types */
+    if (dtype == TD_INT32) TD_DATA(in[0], int32_t)[i] = (int32_t)row[i % n];
+    if (dtype == TD_INT64) TD_DATA(in[0], int64_t)[i] = (int64_t)row[i % n];
+    if (dtype == TD_UINT8) TD_DATA(in[0], uint8_t)[i] = (uint8_t)row[i % n];
+  }
+  in[1] = td_test_tensor(TD_INT32, "[]", "1");
+  snprintf(attrs, sizeof attrs, "T: %s; output_type: int64", td_dtype_name(dtype));
+  td_op_run run = {.op = op, .attrs = attrs, .in = in, .in_count = 2};
+  td_assert_runs(&run);
+  for (int i = 0; i < 2; i++) {
+    found = TD_DATA(run.out[0], int64_t)[i];
+    if (found != want) fail_msg("%s of %s: %lld, want %lld", op, attrs, (long long)found, (long long)want);
+  }
+  td_tensor_release(run.out[0]);
+  td_tensor_release(in[0]);
+  td_tensor_release(in[1]);
+}
+
+static void test_long_searches(void **state) {
+  static const td_dtype types[] = {TD_FLOAT, TD_DOUBLE, TD_INT32, TD_INT64, TD_HALF, TD_UINT8};
+  enum { N = 203 };
+  double row[N];
+  for (size_t k = 0; k < TD_COUNT(types); k++) {
+    for (int i = 0; i < N; i++) row[i] = 10 + i % 50;
+    check_search("ArgMax", types[k], row, N, 49); /* the first of equals */
+    check_search("ArgMin", types[k], row, N, 0);
+    row[201] = 100, row[130] = 1;
+    check_search("ArgMax", types[k], row, N, 201);
+    check_search("ArgMin", types[k], row, N, 130);
+    for (int i = 0; i < N; i++) row[i] = 7;
+    check_search("ArgMax", types[k], row, N, 0);
+  }
+  for (int i = 0; i < N; i++) row[i] = -INFINITY;
+  check_search("ArgMax", TD_FLOAT, row, N, 0);
+  row[150] = NAN;
+  check_search("ArgMax", TD_FLOAT, row, N, 0);
+  row[90] = 3; /* a NaN is never better */
+  check_search("ArgMax", TD_FLOAT, row, N, 90);
+  check_search("ArgMin", TD_FLOAT, row, N, 0);
+  for (int i = 0; i < N; i++) row[i] = NAN;
+  row[170] = INFINITY;
+  check_search("ArgMax", TD_DOUBLE, row, N, 170);
+}
+
+static void test_places_in_a_long_vector(void **state) {
+  int64_t n = 10000, found = 0;
+  uint64_t seed = 7;
+  td_tensor *x;
+  assert_null(td_tensor_create_dims(TD_BOOL, 1, &n, &x));
+  for (int64_t i = 0; i < n; i++) TD_DATA(x, uint8_t)[i] = td_case_random(&seed) % 3 == 0;
+  td_op_run run = {.op = "Where", .attrs = "T: bool", .in = &x, .in_count = 1};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < n; i++)
+    if (TD_DATA(x, uint8_t)[i]) assert_int_equal(TD_DATA(run.out[0], int64_t)[found++], i);
+  assert_int_equal(run.out[0]->count, found);
+  td_tensor_release(run.out[0]);
+  td_tensor_release(x);
+}
+
+static void test_erf(void **state) {
+  int64_t n = 4001;
+  td_tensor *x;
+  assert_null(td_tensor_create_dims(TD_FLOAT, 1, &n, &x));
+  for (int64_t i = 0; i < n; i++) TD_DATA(x, float)[i] = (float)(i - 2000) / 350;
+  td_op_run run = {.op = "Erf", .attrs = "T: float", .in = &x, .in_count = 1};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < n; i++)
+    assert_true(fabs(TD_DATA(run.out[0], float)[i] - erf((double)TD_DATA(x, float)[i])) < 2.5e-7);
+  td_tensor_release(run.out[0]);
+  td_tensor_release(x);
+}
+
 int main(void) {
-  static const struct CMUnitTest others[] = {
-      cmocka_unit_test(test_hostile),          cmocka_unit_test(test_large_reductions),
-      cmocka_unit_test(test_large_broadcasts), cmocka_unit_test(test_composition),
-      cmocka_unit_test(test_accumulate),       cmocka_unit_test(test_float8)};
+  static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
+                                             cmocka_unit_test(test_large_reductions),
+                                             cmocka_unit_test(test_large_broadcasts),
+                                             cmocka_unit_test(test_composition),
+                                             cmocka_unit_test(test_accumulate),
+                                             cmocka_unit_test(test_float8),
+                                             cmocka_unit_test(test_long_searches),
+                                             cmocka_unit_test(test_places_in_a_long_vector),
+                                             cmocka_unit_test(test_erf)};
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

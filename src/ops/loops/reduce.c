@@ -63,8 +63,14 @@ typedef u64 wide_u64;
 #define LOAD(v, p) memcpy(&v, p, sizeof v)
 
 /* How a vector's lanes join the total: sums in the wide type; what is exact whatever the order by halves. */
-#define BY_LANES(c, lanes, total, one, wide) \
-  for (int k = 0; k < LANES; k++) wide(total, (__typeof__(total))lanes[k])
+#define BY_LANES(c, lanes, total, one, wide)                                               \
+  __typeof__(total) even = (__typeof__(total))lanes[0], odd = (__typeof__(total))lanes[1]; \
+  for (int k = 2; k < LANES; k += 2) {                                                     \
+    wide(even, (__typeof__(total))lanes[k]);                                               \
+    wide(odd, (__typeof__(total))lanes[k + 1]);                                            \
+  }                                                                                        \
+  wide(even, odd);                                                                         \
+  wide(total, even)
 #define BY_HALVES(c, lanes, total, one, wide) \
   for (int half = LANES / 2; half; half /= 2) \
     for (int k = 0; k < half; k++) {          \

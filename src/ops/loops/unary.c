@@ -34,6 +34,7 @@
   X(Log1p, FLOAT, float, float, vm_log1pf(a))                                                        \
   X(Tanh, FLOAT, float, float, vm_tanhf(a))                                                          \
   X(Sigmoid, FLOAT, float, float, vm_sigmoidf(a))                                                    \
+  X(Erf, FLOAT, float, float, vm_erff(a))                                                            \
   X(Elu, FLOAT, float, float, a < 0 ? vm_expm1f(a) : a)                                              \
   X(Selu, FLOAT, float, float, a < 0 ? 1.7580993408473766f * vm_expm1f(a) : 1.0507009873554805f * a) \
   X(Softplus, FLOAT, float, float, vm_softplusf(a))

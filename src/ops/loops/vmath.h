@@ -121,6 +121,34 @@ static inline float vm_tanhf(float x) {
 
 static inline float vm_sigmoidf(float x) { return 1.0f / (1.0f + vm_expf(-x)); }
 
+/* Within 3 ULP. */
+static inline float vm_erff(float x) {
+  float a = __builtin_fabsf(x);
+  float z = x * x;
+  float p = 7.853861353153693e-5f;
+  p = VM_MADD(p, z, -8.010193625184903e-4f);
+  p = VM_MADD(p, z, 5.188327685732524e-3f);
+  p = VM_MADD(p, z, -2.685381193529856e-2f);
+  p = VM_MADD(p, z, 1.128358514861418e-1f);
+  p = VM_MADD(p, z, -3.761262582423300e-1f);
+  p = VM_MADD(p, z, 1.128379165726710f);
+  float near = p * x;
+  float c = a > 5.0f ? 5.0f : a; /* 1 from 4 on */
+  float q = 1.0f / c, y = q * q;
+  float t = 2.326819970068386e-2f;
+  t = VM_MADD(t, y, -1.387039388740657e-1f);
+  t = VM_MADD(t, y, 3.687424674597105e-1f);
+  t = VM_MADD(t, y, -5.824733027278666e-1f);
+  t = VM_MADD(t, y, 6.210004621745983e-1f);
+  t = VM_MADD(t, y, -4.944515323274145e-1f);
+  t = VM_MADD(t, y, 3.404879937665872e-1f);
+  t = VM_MADD(t, y, -2.741127028184656e-1f);
+  t = VM_MADD(t, y, 5.638259427386472e-1f);
+  float far = __builtin_copysignf(1.0f - vm_expf(-c * c) * q * t, x);
+  float r = a <= 1.0f ? near : far;
+  return x != x ? x : r;
+}
+
 /* log(1 + x): the rounding error of 1 + x is corrected to first order. Within 3 ULP. */
 static inline float vm_log1pf(float x) {
   float u = 1.0f + x;
