@@ -97,7 +97,9 @@ def test_same_values(tf, trio, written, seed):
     with tf.Session(config=plain(tf)) as s:
         theirs = s.run(names, feeds)
     graph = spread(tf, tf.get_default_graph().as_graph_def(), random)
-    with tf.Session(trio.target("worker", 0), graph=graph) as s:
+    scheduled = tf.ConfigProto()
+    scheduled.graph_options.enable_recv_scheduling = seed % 3 == 0
+    with tf.Session(trio.target("worker", 0), graph=graph, config=scheduled) as s:
         ours = s.run(names, feeds)
     with tf.Session(trio.target("worker", 0), graph=graph, config=plain(tf)) as s:
         level_0 = s.run(names, feeds)
