@@ -13,6 +13,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "base/str.h"
+#include "checkpoint/file.h"
 #include "checkpoint/slice.h"
 #include "tensor/tensor.h"
 
@@ -21,7 +22,7 @@
 typedef struct td_bundle_writer td_bundle_writer;
 
 /* Makes the prefix's folder. Errors of the file system as checkpoint/file.h. */
-td_status td_bundle_writer_create(td_str prefix, td_bundle_writer **out) TD_MUST_USE;
+td_status td_bundle_writer_create(td_str prefix, td_sync when, td_bundle_writer **out) TD_MUST_USE;
 /* Appends a tensor's elements; its content may change meanwhile (then whatever was read is stored, with the right
  * checksum). INVALID_ARGUMENT "Adding duplicate key: <k>"; UNIMPLEMENTED for resources and for variants that cannot
  * travel. */
@@ -37,7 +38,8 @@ void td_bundle_writer_destroy(td_bundle_writer *w); /* without finish(): nothing
 /* Makes one bundle `merged` of several, whose data files are renamed and whose indexes are removed.
  * INVALID_ARGUMENT "Duplicate tensor keyed by <k> encountered, when merging prefix: <p>" and for bundles that do not
  * fit together. `allow_missing`: bundles that are not there are passed over, as long as one is. */
-td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missing, td_str merged) TD_MUST_USE;
+td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missing, td_str merged,
+                          td_sync when) TD_MUST_USE;
 
 /* ---- reading ---- */
 

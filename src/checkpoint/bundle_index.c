@@ -33,10 +33,11 @@ static int by_key(const void *a, const void *b) {
   return td_str_cmp((*(bundle_index_item *const *)a)->key, (*(bundle_index_item *const *)b)->key);
 }
 
-td_status bundle_index_write(bundle_index *x, const bundle_header *header, const char *path, td_new_file *out) {
+td_status bundle_index_write(bundle_index *x, const bundle_header *header, const char *path, td_sync when,
+                             td_new_file *out) {
   td_table_builder b;
   td_strbuf message = {0};
-  td_status status = td_new_file_open(out, path);
+  td_status status = td_new_file_open(out, path, when);
   if (status) return status;
   td_table_builder_init(&b, out);
   bundle_header_encode(header, &message);

@@ -114,7 +114,7 @@ static td_status rename_data(const merge *m, const char *to) {
 }
 
 /* Data first, index last. */
-static td_status publish(merge *m, const char *to) {
+static td_status publish(merge *m, const char *to, td_sync when) {
   td_str dir = td_file_dir(td_str_of(to));
   td_new_file index = {0};
   char *path = bundle_index_path(to);
@@ -122,19 +122,19 @@ static td_status publish(merge *m, const char *to) {
   /* an entry says its shard, the files' names how many there are: what the header says must agree */
   m->header.shards = (int64_t)TD_MAX(m->shard_count, (size_t)1);
   TD_TRY_GOTO(td_file_make_dirs(dir));
-  TD_TRY_GOTO(bundle_index_write(&m->index, &m->header, path, &index));
+  TD_TRY_GOTO(bundle_index_write(&m->index, &m->header, path, when, &index));
   unlink(path);
   TD_TRY_GOTO(rename_data(m, to));
-  td_file_sync_dir(dir);
+  if (when == TD_SYNC_FIRST) td_file_sync_dir(dir, when); /* no index without its data */
   TD_TRY_GOTO(td_new_file_publish(&index));
-  td_file_sync_dir(dir);
+  td_file_sync_dir(dir, when);
 cleanup:
   td_new_file_deinit(&index);
   td_free(path);
   return status;
 }
 
-td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missing, td_str merged) {
+td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missing, td_str merged, td_sync when) {
   merge m = {0};
   char *to = NULL, **from = td_new_array(char *, count ? count : 1);
   td_status status = td_file_path(merged, &to);
@@ -146,7 +146,7 @@ td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missi
       status = TD_STATUS_OK;
     }
   }
-  if (!status) status = publish(&m, to);
+  if (!status) status = publish(&m, to, when);
   for (size_t i = 0; i < count && !status; i++) {
     if (!strcmp(from[i], to)) continue;
     char *path = bundle_index_path(from[i]);

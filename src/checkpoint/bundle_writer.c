@@ -11,7 +11,7 @@
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 
-enum { BUFFER_SIZE = 1 << 20, SHOWN = 512 };
+enum { BUFFER_SIZE = 8 << 20, SHOWN = 512 };
 
 struct td_bundle_writer {
   char *prefix;
@@ -22,14 +22,14 @@ struct td_bundle_writer {
   uint64_t offset; /* of the data file, what is buffered included */
 };
 
-td_status td_bundle_writer_create(td_str name, td_bundle_writer **out) {
+td_status td_bundle_writer_create(td_str name, td_sync when, td_bundle_writer **out) {
   td_bundle_writer *w = td_new(td_bundle_writer);
   char *path = NULL;
   td_status status;
   TD_TRY_GOTO(td_file_path(name, &w->prefix));
   TD_TRY_GOTO(td_file_make_dirs(td_file_dir(td_str_of(w->prefix))));
   path = bundle_data_path(w->prefix, 0, 1);
-  TD_TRY_GOTO(td_new_file_open(&w->data, path));
+  TD_TRY_GOTO(td_new_file_open(&w->data, path, when));
   w->buffer = td_malloc(BUFFER_SIZE);
 cleanup:
   td_free(path);
@@ -181,12 +181,12 @@ td_status td_bundle_writer_finish(td_bundle_writer *w) {
   td_status status;
   TD_TRY_GOTO(flush(w));
   TD_TRY_GOTO(td_new_file_sync(&w->data));
-  TD_TRY_GOTO(bundle_index_write(&w->index, &header, path, &index));
+  TD_TRY_GOTO(bundle_index_write(&w->index, &header, path, w->data.when, &index));
   /* an older bundle of this name ends here: its index must not stand beside the new data */
   unlink(path);
   TD_TRY_GOTO(td_new_file_publish(&w->data));
   TD_TRY_GOTO(td_new_file_publish(&index));
-  td_file_sync_dir(td_file_dir(td_str_of(w->prefix)));
+  td_file_sync_dir(td_file_dir(td_str_of(w->prefix)), w->data.when);
 cleanup:
   td_new_file_deinit(&index);
   td_free(path);

@@ -123,7 +123,7 @@ static void test_table(void **state) {
   td_str value;
   bool found;
   int seen = 0;
-  must(td_new_file_open(&file, path_of("table")));
+  must(td_new_file_open(&file, path_of("table"), TD_SYNC_FIRST));
   td_table_builder_init(&b, &file);
   must(add_numbers(&b, N));
   must_fail(td_table_builder_add(&b, TD_STR("key/000001"), TD_STR("")), TD_INTERNAL, "does not come after");
@@ -222,7 +222,7 @@ static void test_strings(void **state) {
   char bytes[64];
   must(td_tensor_create_dims(TD_STRING, 1, &(int64_t){3}, &t));
   for (int i = 0; i < 3; i++) must(td_string_set(TD_DATA(t, td_string) + i, td_str_of(values[i])));
-  must(td_bundle_writer_create(td_str_of(path_of("new/dir/strings")), &w));
+  must(td_bundle_writer_create(td_str_of(path_of("new/dir/strings")), TD_SYNC_FIRST, &w));
   must(td_bundle_writer_add(w, TD_STR("s"), t));
   must_fail(td_bundle_writer_add(w, TD_STR("s"), t), TD_INVALID_ARGUMENT, "Adding duplicate key: s");
   must(td_bundle_writer_finish(w));
@@ -248,7 +248,7 @@ static void write_part(const char *prefix, const char *spec, const char *own) {
   td_slice s;
   must(td_shape_and_slice_parse(td_str_of(spec), &full, &s, &part));
   td_tensor *t = floats(part.rank, part.dims, (float)(s.start[0] * full.dims[1])), *one = floats(0, NULL, 5);
-  must(td_bundle_writer_create(td_str_of(path_of(prefix)), &w));
+  must(td_bundle_writer_create(td_str_of(path_of(prefix)), TD_SYNC_BEHIND, &w));
   must(td_bundle_writer_add_slice(w, TD_STR("v"), &full, &s, t));
   if (own) must(td_bundle_writer_add(w, td_str_of(own), one));
   must(td_bundle_writer_finish(w));
@@ -283,7 +283,7 @@ static void test_merge(void **state) {
   strcpy(b, path_of("m_temp/b"));
   strcpy(merged, path_of("merged"));
   td_str from[] = {td_str_of(a), td_str_of(b)};
-  must(td_bundle_merge(from, 2, false, td_str_of(merged)));
+  must(td_bundle_merge(from, 2, false, td_str_of(merged), TD_SYNC_FIRST));
   assert_int_equal(access(path_of("m_temp/a.index"), F_OK), -1);
   assert_int_equal(access(path_of("merged.data-00001-of-00002"), F_OK), 0);
   must(td_bundle_reader_open(td_str_of(merged), false, &r));
@@ -293,11 +293,13 @@ static void test_merge(void **state) {
   must(td_bundle_plan_create(r, TD_STR("a"), NULL, &p));
   td_bundle_plan_destroy(p);
   td_bundle_reader_close(r);
-  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_NOT_FOUND, "No such file or directory");
+  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged), TD_SYNC_BEHIND), TD_NOT_FOUND,
+            "No such file or directory");
   write_part("m_temp/a", "5 2 0,3:-", "same");
   write_part("m_temp/b", "5 2 3,2:-", "same");
-  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged)), TD_INVALID_ARGUMENT, "Duplicate tensor keyed by same");
-  must(td_bundle_merge(from, 1, false, td_str_of(merged)));
+  must_fail(td_bundle_merge(from, 2, false, td_str_of(merged), TD_SYNC_BEHIND), TD_INVALID_ARGUMENT,
+            "Duplicate tensor keyed by same");
+  must(td_bundle_merge(from, 1, false, td_str_of(merged), TD_SYNC_BEHIND));
   must(td_bundle_reader_open(td_str_of(merged), false, &r));
   must_fail(td_bundle_plan_create(r, TD_STR("v"), NULL, &p), TD_INVALID_ARGUMENT, "Does not have sufficient slices");
   check_slice(r, "5 2 1,2:-", "2 3 4 5 ");
@@ -308,14 +310,14 @@ static void test_merge(void **state) {
 static void test_abandoned(void **state) {
   td_bundle_writer *w;
   td_tensor *t = floats(1, &(int64_t){3}, 0);
-  must(td_bundle_writer_create(td_str_of(path_of("gone/x")), &w));
+  must(td_bundle_writer_create(td_str_of(path_of("gone/x")), TD_SYNC_FIRST, &w));
   must(td_bundle_writer_add(w, TD_STR("t"), t));
   td_bundle_writer_destroy(w);
   assert_int_equal(rmdir(path_of("gone")), 0);
   td_tensor_release(t);
-  must_fail(td_bundle_writer_create(TD_STR("gs://bucket/x"), &w), TD_UNIMPLEMENTED,
+  must_fail(td_bundle_writer_create(TD_STR("gs://bucket/x"), TD_SYNC_BEHIND, &w), TD_UNIMPLEMENTED,
             "File system scheme 'gs' not implemented");
-  must_fail(td_bundle_writer_create(TD_STR("a\0b"), &w), TD_INVALID_ARGUMENT, "NUL");
+  must_fail(td_bundle_writer_create(TD_STR("a\0b"), TD_SYNC_BEHIND, &w), TD_INVALID_ARGUMENT, "NUL");
 }
 
 static void test_v1(void **state) {
@@ -330,7 +332,7 @@ static void test_v1(void **state) {
   TD_DATA(t, float)[1] = -2;
   td_shape_vector(&shape, 2);
   td_slice_full(&s, 1);
-  must(td_v1_writer_create(td_str_of(path_of("v1")), &w));
+  must(td_v1_writer_create(td_str_of(path_of("v1")), TD_SYNC_BEHIND, &w));
   must(td_v1_writer_add(w, TD_STR("w"), &shape, &s, t));
   must(td_v1_writer_finish(w));
   td_v1_writer_destroy(w);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/str.h"
+#include "checkpoint/file.h"
 #include "checkpoint/slice.h"
 #include "tensor/tensor.h"
 
@@ -18,7 +19,7 @@
 typedef struct td_v1_writer td_v1_writer;
 
 /* Nothing is written before finish(). INVALID_ARGUMENT and UNIMPLEMENTED for a path as of td_file_path(). */
-td_status td_v1_writer_create(td_str path, td_v1_writer **out) TD_MUST_USE;
+td_status td_v1_writer_create(td_str path, td_sync when, td_v1_writer **out) TD_MUST_USE;
 /* A slice of a tensor of shape `full`. INVALID_ARGUMENT when it disagrees with an earlier slice, was added before, or
  * is too large for a message; UNIMPLEMENTED for a type that V1 lacks. The content is copied. */
 td_status td_v1_writer_add(td_v1_writer *w, td_str name, const td_shape *full, const td_slice *slice,

@@ -3,10 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
 
@@ -162,20 +166,63 @@ td_status td_file_make_dirs(td_str path) {
   return status;
 }
 
-void td_file_sync_dir(td_str path) {
+/* A pipe or a special file system cannot: then there is nothing to wait for. */
+static td_status sync_and_close(int fd, const char *path) {
+  td_status status = TD_STATUS_OK;
+  if (fsync(fd) && errno != EINVAL && errno != EROFS) status = td_file_error(errno, path);
+  if (close(fd) && errno != EINTR && !status) status = td_file_error(errno, path);
+  return status;
+}
+
+typedef struct late_sync {
+  int fd;
+  char path[];
+} late_sync;
+
+static void *sync_main(void *arg) {
+  late_sync *l = arg;
+  /* The bytes first: a file system's journal that has to wait for them would hold up who writes the next file. */
+  sync_file_range(l->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+  td_status status = sync_and_close(l->fd, l->path);
+  if (status) td_warn("A saved file may not survive the machine: %s", td_status_message(status));
+  td_status_free(status);
+  td_free(l);
+  return NULL;
+}
+
+/* Takes `fd`. A thread of its own: the disk may take seconds, and files are saved rarely. */
+static void sync_behind(int fd, const char *path) {
+  size_t size = strlen(path) + 1;
+  late_sync *l = td_malloc(sizeof *l + size);
+  l->fd = fd;
+  memcpy(l->path, path, size);
+  pthread_attr_t attributes;
+  pthread_t thread;
+  sigset_t all, old; /* signals are the main thread's */
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &old);
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  if (pthread_create(&thread, &attributes, sync_main, l)) sync_main(l);
+  pthread_attr_destroy(&attributes);
+  pthread_sigmask(SIG_SETMASK, &old, NULL);
+}
+
+void td_file_sync_dir(td_str path, td_sync when) {
   char *copy = path.size ? td_strndup(path.data, path.size) : td_strdup(".");
   int fd = open(copy, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd >= 0) {
-    fsync(fd);
-    close(fd);
-  }
+  if (fd >= 0 && when == TD_SYNC_BEHIND)
+    sync_behind(fd, copy);
+  else if (fd >= 0)
+    td_status_free(sync_and_close(fd, copy));
   td_free(copy);
 }
 
 /* ---- writing ---- */
 
-td_status td_new_file_open(td_new_file *f, const char *path) {
+td_status td_new_file_open(td_new_file *f, const char *path, td_sync when) {
   *f = (td_new_file){.path = td_strdup(path),
+                     .when = when,
                      .temporary = td_asprintf("%s.tempstate%llu", path, (unsigned long long)td_random_u64())};
   f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (f->fd < 0) {
@@ -207,11 +254,11 @@ td_status td_new_file_write(td_new_file *f, const void *data, size_t size) {
 }
 
 td_status td_new_file_sync(td_new_file *f) {
-  /* a pipe or a special file system cannot: then there is nothing to wait for */
-  if (fsync(f->fd) && errno != EINVAL && errno != EROFS) return td_file_error(errno, f->temporary);
   int fd = f->fd;
   f->fd = -1;
-  return close(fd) && errno != EINTR ? td_file_error(errno, f->temporary) : TD_STATUS_OK;
+  if (f->when == TD_SYNC_FIRST) return sync_and_close(fd, f->temporary);
+  sync_behind(fd, f->path);
+  return TD_STATUS_OK;
 }
 
 td_status td_new_file_publish(td_new_file *f) {

@@ -23,8 +23,14 @@ td_str td_file_dir(td_str path); /* what stands before the last '/'; "" when the
 
 /* Makes a folder and those above it; one that exists is fine. "" is fine. */
 td_status td_file_make_dirs(td_str path) TD_MUST_USE;
+/* When the disk has what was written. */
+typedef enum td_sync {
+  TD_SYNC_BEHIND, /* soon after the caller goes on; a failure is logged */
+  TD_SYNC_FIRST,  /* before the caller goes on */
+} td_sync;
+
 /* Writes a folder's entries to disk. Best effort: some file systems cannot. "" is the current folder. */
-void td_file_sync_dir(td_str path);
+void td_file_sync_dir(td_str path, td_sync when);
 
 /* ---- writing ---- */
 
@@ -33,13 +39,14 @@ typedef struct td_new_file { /* zeroed: none */
   char *path, *temporary; /* the temporary lies beside it */
   uint64_t size;          /* bytes written */
   bool is_open;
+  td_sync when;
 } td_new_file;
 
 /* Creates the temporary file. After a failure nothing is open. */
-td_status td_new_file_open(td_new_file *f, const char *path) TD_MUST_USE;
+td_status td_new_file_open(td_new_file *f, const char *path, td_sync when) TD_MUST_USE;
 /* Appends. Blocks. */
 td_status td_new_file_write(td_new_file *f, const void *data, size_t size) TD_MUST_USE;
-/* All bytes are on disk, still under the temporary name. */
+/* All bytes are written, still under the temporary name; they are on disk, or on their way (td_sync). */
 td_status td_new_file_sync(td_new_file *f) TD_MUST_USE;
 /* Gives a synced file its name. The folder's entry is not yet on disk: td_file_sync_dir(). */
 td_status td_new_file_publish(td_new_file *f) TD_MUST_USE;

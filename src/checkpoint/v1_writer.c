@@ -26,6 +26,7 @@ typedef struct item {
 struct td_v1_writer {
   td_arena arena;
   char *path;
+  td_sync when;
   td_map by_name, by_key;
   tensor_info **tensors;
   size_t tensor_count, tensor_capacity;
@@ -33,8 +34,9 @@ struct td_v1_writer {
   size_t item_count, item_capacity;
 };
 
-td_status td_v1_writer_create(td_str path, td_v1_writer **out) {
+td_status td_v1_writer_create(td_str path, td_sync when, td_v1_writer **out) {
   td_v1_writer *w = td_new(td_v1_writer);
+  w->when = when;
   td_status status = td_file_path(path, &w->path);
   if (status) {
     td_v1_writer_destroy(w);
@@ -201,7 +203,7 @@ td_status td_v1_writer_finish(td_v1_writer *w) {
   td_table_builder b = {0};
   td_strbuf meta = {0};
   td_status status;
-  TD_TRY_GOTO(td_new_file_open(&file, w->path));
+  TD_TRY_GOTO(td_new_file_open(&file, w->path, w->when));
   td_table_builder_init(&b, &file);
   put_meta(w, &meta);
   TD_TRY_GOTO(td_table_builder_add(&b, TD_STR(""), td_strbuf_view(&meta)));
@@ -212,7 +214,7 @@ td_status td_v1_writer_finish(td_v1_writer *w) {
   TD_TRY_GOTO(td_table_builder_finish(&b));
   TD_TRY_GOTO(td_new_file_sync(&file));
   TD_TRY_GOTO(td_new_file_publish(&file));
-  td_file_sync_dir(td_file_dir(td_str_of(w->path)));
+  td_file_sync_dir(td_file_dir(td_str_of(w->path)), w->when);
 cleanup:
   td_new_file_deinit(&file);
   td_table_builder_deinit(&b);

@@ -67,7 +67,7 @@ static td_status read_config(td_server *s, td_str bytes) {
   return TD_STATUS_OK;
 }
 
-static td_status create_devices(td_task *t) {
+static td_status create_devices(td_task *t, bool saves_wait_for_disk) {
   int count = 1;
   for (size_t i = 0; i < t->default_config->n_device_count; i++)
     if (!strcmp(t->default_config->device_count[i]->key, "CPU")) count = t->default_config->device_count[i]->value;
@@ -81,6 +81,7 @@ static td_status create_devices(td_task *t) {
   for (int i = 0; i < count; i++) {
     name.id = i;
     t->devices[i] = td_device_create(&name, td_random_u64_nonzero(), t->resources);
+    t->devices[i]->saves_wait_for_disk = saves_wait_for_disk;
     t->device_count++;
   }
   return TD_STATUS_OK;
@@ -143,7 +144,7 @@ static td_status init(td_server *s, const td_server_options *o) {
   t->no_optimizer = o->no_optimizer;
   TD_TRY(find_self(t, o));
   TD_TRY(read_config(s, o->config));
-  TD_TRY(create_devices(t));
+  TD_TRY(create_devices(t, o->saves_wait_for_disk));
   TD_TRY(create_threads(t, o));
   t->debugger =
       td_debugger_create(&(td_debugger_options){.loops = t->loops, .loop_count = t->loop_count, .pool = t->pool});

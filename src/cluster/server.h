@@ -15,12 +15,13 @@ typedef struct td_server_options {
   td_cluster_spec *cluster; /* retained */
   const char *job;
   int task_index;
-  td_str config;      /* serialized ConfigProto: the server's defaults; empty: none */
-  const char *bind;   /* host or address to listen on, or "unix:PATH"; NULL: the loopback address when the task's
-                         own address is a loopback name, else all */
-  int threads;        /* compute threads; 0: one per core */
-  int loops;          /* loop threads; 0: by the number of cores */
-  int session_gc_ms;  /* sessions that clients do not use for so long end; 0: never */
+  td_str config;            /* serialized ConfigProto: the server's defaults; empty: none */
+  const char *bind;         /* host or address to listen on, or "unix:PATH"; NULL: the loopback address when the task's
+                               own address is a loopback name, else all */
+  int threads;              /* compute threads; 0: one per core */
+  int loops;                /* loop threads; 0: by the number of cores */
+  int session_gc_ms;        /* sessions that clients do not use for so long end; 0: never */
+  bool saves_wait_for_disk; /* checkpoints are on disk before a save is answered, not soon after */
   bool no_neighbours; /* no shortcut through memory between tasks of this machine and user: TCP, as between machines */
   bool no_optimizer;  /* graphs of this task's sessions run as they were written (graph/optimize.h) */
 } td_server_options;

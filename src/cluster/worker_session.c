@@ -28,6 +28,7 @@ static void own_devices(td_worker_session *s, const char *job, int index, bool i
     snprintf(name.job, sizeof name.job, "%s", job);
     name.task = index;
     s->devices[i] = td_device_create(&name, task->devices[i]->incarnation, resources);
+    s->devices[i]->saves_wait_for_disk = task->devices[i]->saves_wait_for_disk;
   }
   if (isolated)
     s->own_resources = resources;

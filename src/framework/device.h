@@ -35,6 +35,7 @@ struct td_device { /* immutable after creation; reference-counted */
   td_device_name parsed;
   uint64_t incarnation; /* random, non-zero, new at every start */
   td_resource_mgr *resources;
+  bool saves_wait_for_disk; /* what is saved is on disk before the op is done */
 };
 
 /* `resources` is retained. */

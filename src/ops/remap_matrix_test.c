@@ -32,7 +32,7 @@ static int setup(void **state) {
   if (!mkdtemp(folder)) return -1;
   snprintf(prefix, sizeof prefix, "%s/model", folder);
   td_tensor *m = td_test_tensor(TD_FLOAT, "[3,2]", "0 1 10 11 20 21"), *v = td_test_tensor(TD_FLOAT, "[2]", "1 2");
-  assert_null(td_bundle_writer_create(td_str_of(prefix), &w));
+  assert_null(td_bundle_writer_create(td_str_of(prefix), TD_SYNC_BEHIND, &w));
   assert_null(td_bundle_writer_add(w, TD_STR("m"), m));
   assert_null(td_bundle_writer_add(w, TD_STR("v"), v));
   assert_null(td_bundle_writer_finish(w));

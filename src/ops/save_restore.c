@@ -8,11 +8,16 @@
 #include "checkpoint/bundle.h"
 #include "checkpoint/checkpoint_v1.h"
 #include "checkpoint/file.h"
+#include "framework/device.h"
 #include "ops/blocking.h"
 #include "ops/families.h"
 #include "ops/move.h"
 
 static td_str string_at(const td_tensor *t, int64_t i) { return td_string_view(TD_DATA(t, td_string) + i); }
+
+static td_sync when(const td_kernel_ctx *ctx) {
+  return ctx->device->saves_wait_for_disk ? TD_SYNC_FIRST : TD_SYNC_BEHIND;
+}
 
 /* ---- V2 ---- */
 
@@ -65,7 +70,7 @@ static td_status save_v2(td_kernel_ctx *ctx) {
     return td_invalid_argument("Got %lld tensor names but %d tensors.", (long long)n,
                                ctx->kernel->input_count - FIXED_INPUTS);
   }
-  td_status status = td_bundle_writer_create(string_at(td_in(ctx, 0), 0), &w);
+  td_status status = td_bundle_writer_create(string_at(td_in(ctx, 0), 0), when(ctx), &w);
   for (int64_t i = 0; i < n && !status; i++) {
     status = save_one(w, string_at(td_in(ctx, 1), i), string_at(td_in(ctx, 2), i), td_in(ctx, (int)i + FIXED_INPUTS));
   }
@@ -217,7 +222,7 @@ static td_status merge_v2(td_kernel_ctx *ctx) {
   }
   td_str *prefixes = td_new_array(td_str, from->count ? from->count : 1), merged = string_at(to, 0);
   for (int64_t i = 0; i < from->count; i++) prefixes[i] = string_at(from, i);
-  td_status status = td_bundle_merge(prefixes, (size_t)from->count, attrs->allow_missing_files, merged);
+  td_status status = td_bundle_merge(prefixes, (size_t)from->count, attrs->allow_missing_files, merged, when(ctx));
   for (int64_t i = 0; i < from->count && !status && attrs->delete_old_dirs; i++) {
     char *path = NULL;
     if (td_str_eq(td_file_dir(prefixes[i]), td_file_dir(merged))) continue;
@@ -285,7 +290,7 @@ static td_status save_v1(td_kernel_ctx *ctx) {
         "%lld names, but received %d inputs",
         (long long)names->count + fixed, (long long)names->count, ctx->kernel->input_count);
   }
-  td_status status = td_v1_writer_create(string_at(file, 0), &w);
+  td_status status = td_v1_writer_create(string_at(file, 0), when(ctx), &w);
   for (int64_t i = 0; i < names->count && !status; i++) {
     const td_tensor *t = td_in(ctx, (int)i + fixed);
     td_str spec = has_slices ? string_at(td_in(ctx, 2), i) : TD_STR("");

@@ -18,6 +18,7 @@ enum {
   OPT_THREADS,
   OPT_NEIGHBOURS,
   OPT_OPTIMIZE,
+  OPT_SYNC_SAVES,
   OPT_LOG_LEVEL,
   OPT_GRACE,
   OPT_SESSION_GC,
@@ -35,6 +36,7 @@ static const struct option long_options[] = {
     {"threads", required_argument, NULL, OPT_THREADS},
     {"neighbours", required_argument, NULL, OPT_NEIGHBOURS},
     {"optimize", required_argument, NULL, OPT_OPTIMIZE},
+    {"sync_saves", required_argument, NULL, OPT_SYNC_SAVES},
     {"log_level", required_argument, NULL, OPT_LOG_LEVEL},
     {"grace_ms", required_argument, NULL, OPT_GRACE},
     {"session_gc_seconds", required_argument, NULL, OPT_SESSION_GC},
@@ -76,6 +78,8 @@ void td_daemon_options_print_help(FILE *out) {
       "                       (default: on; off: by TCP, as between machines)\n"
       "  --optimize=on|off    whether graphs of this task's sessions are optimised when a step is first asked for\n"
       "                       (default: on; off: every node that was written runs)\n"
+      "  --sync_saves=on|off  whether a checkpoint is on disk before its save is answered (default: off; as with\n"
+      "                       TensorFlow it is then written, and on its way to the disk)\n"
       "  --log_level=LEVEL    debug, info, warning or error (default: info)\n"
       "  --grace_ms=N         how long running steps may go on after SIGTERM (default: 5000)\n"
       "  --session_gc_seconds=N  end sessions that their clients have not used for so long (default: 0, never)\n"
@@ -125,6 +129,10 @@ static td_status take_option(int option, const char *value, flags *f, td_daemon_
       return parse_switch("neighbours", value, &out->no_neighbours);
     case OPT_OPTIMIZE:
       return parse_switch("optimize", value, &out->no_optimizer);
+    case OPT_SYNC_SAVES:
+      TD_TRY(parse_switch("sync_saves", value, &out->saves_wait_for_disk));
+      out->saves_wait_for_disk = !out->saves_wait_for_disk;
+      break;
     case OPT_GRACE:
       return parse_int("grace_ms", value, 0, INT_MAX, &out->grace_ms);
     case OPT_SESSION_GC:

@@ -19,7 +19,7 @@ typedef struct td_daemon_options {
   int threads;      /* 0: one per core */
   int grace_ms;
   int session_gc_seconds; /* 0: off */
-  bool no_neighbours, no_optimizer;
+  bool no_neighbours, no_optimizer, saves_wait_for_disk;
   td_log_level log_level;
   bool show_help, show_version; /* nothing else is set then */
 } td_daemon_options;

@@ -104,6 +104,10 @@ static void reads_switches(void **state) {
   td_daemon_options_deinit(&o);
   assert_null(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--optimize=off", "--neighbours=on"));
   assert_true(o.no_optimizer && !o.no_neighbours);
+  assert_false(o.saves_wait_for_disk);
+  td_daemon_options_deinit(&o);
+  assert_null(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--sync_saves=on"));
+  assert_true(o.saves_wait_for_disk);
   td_daemon_options_deinit(&o);
   expect_error(PARSE(NULL, &o, "--cluster_spec=ps|h:1", "--optimize=no"), "--optimize=no: expected on or off");
 }

@@ -57,6 +57,7 @@ static int serve(const td_daemon_options *o, const sigset_t *set) {
       .bind = o->bind,
       .threads = o->threads,
       .no_neighbours = o->no_neighbours,
+      .saves_wait_for_disk = o->saves_wait_for_disk,
       .no_optimizer = o->no_optimizer,
       .session_gc_ms = o->session_gc_seconds * 1000,
   };

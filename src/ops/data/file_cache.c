@@ -94,7 +94,7 @@ static td_status begin_part(file_cache_iterator *c, const file_cache *d) {
                                "above files.",
                                part, part)
                     : take_lock(c, part);
-  if (!s) s = td_bundle_writer_create(td_str_of(part), &c->writer);
+  if (!s) s = td_bundle_writer_create(td_str_of(part), TD_SYNC_BEHIND, &c->writer);
   if (s) unlock(c);
   td_free(part);
   return s;
@@ -127,7 +127,7 @@ static td_status publish(file_cache_iterator *c, const file_cache *d) {
   if (s) return s;
   td_str *parts = td_new_array(td_str, (size_t)c->part);
   for (int64_t i = 0; i < c->part; i++) parts[i] = td_str_of(part_name(d, i));
-  s = td_bundle_merge(parts, (size_t)c->part, false, name_of(d));
+  s = td_bundle_merge(parts, (size_t)c->part, false, name_of(d), TD_SYNC_BEHIND);
   for (int64_t i = 0; i < c->part; i++) td_free((char *)parts[i].data);
   td_free(parts);
   return s;
