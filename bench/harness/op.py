@@ -118,7 +118,7 @@ def run(options, add):
         for name in wanted(options):
             for size, size_name in enumerate(op_cases.SIZES):
                 full = "%s/%s" % (name, size_name)
-                if options.only and not any(o in full for o in options.only):
+                if not any(o in full for o in options.only or (["/small"] if options.quick else [""])):
                     continue
                 try:
                     f = measure(t, sides, name, size, options.quick)
