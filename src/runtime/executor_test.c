@@ -391,7 +391,7 @@ static bool is_wanted(void *arg) { return --*(int *)arg <= 0; }
 
 static void note_thread(void *arg, td_status status, td_tensor **results, int count) {
   assert(!status);
-  td_tensor_release(results[0]);
+  for (int i = 0; i < count; i++) td_tensor_release(results[i]);
   atomic_store((_Atomic uintptr_t *)arg, (uintptr_t)pthread_self());
 }
 
