@@ -172,7 +172,7 @@ static void run_split(void *arg, int64_t begin, int64_t end) {
 void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
                       void *arg) {
   double ns = (double)g->m * (double)g->n * (double)g->k / work_per_ns(g->dtype);
-  split s = {heavy, g, after, arg, 0, g->m < 64 && g->n > g->m};
+  split s = {heavy, g, after, arg, 0, g->n > g->m}; /* along the longer side: less of the other one is packed again */
   int64_t total = s.by_columns ? g->n : g->m;
   /* by the shape alone, so that results do not depend on the number of threads; borders that suit the vectors */
   int64_t pieces = ns < 6400000 ? (int64_t)(ns / 100000) + 1 : 64;
