@@ -397,7 +397,7 @@ static void note_thread(void *arg, td_status status, td_tensor **results, int co
 
 /* A loop of many turns; `answers`: how often the thread's owner says that nobody waits. */
 static uintptr_t thread_that_ends(int answers) {
-  td_program *p = test_program(&pooled, LOOP("100000", "10"));
+  td_program *p = test_program(&pooled, LOOP("40000", "10"));
   test_fresh_step(&pooled);
   _Atomic uintptr_t thread = 0;
   td_turn_set_owner(is_wanted, &answers);
