@@ -251,6 +251,9 @@ static td_status run_graph_field(void *arg, const td_wire_field *f) {
       case 8:
         r->session = f->bytes;
         break;
+      case TD_RUN_GRAPH_ENDED_STEPS:
+        r->ended_steps = f->bytes;
+        break;
     }
   } else if (f->type == TD_WIRE_VARINT) {
     switch (f->number) {

@@ -62,12 +62,14 @@ typedef struct td_run_callable_request {
 td_status td_run_callable_request_decode(td_str bytes, td_arena *arena, td_run_callable_request *out) TD_MUST_USE;
 
 /* ---- RunGraph ---- */
+enum { TD_RUN_GRAPH_ENDED_STEPS = 1000 }; /* a field that TensorFlow's RunGraphRequest has not */
 typedef struct td_run_graph_request {
   td_str session, graph_handle;
   int64_t step_id, request_id;
   td_named_tensors sends;
   td_str *recv_keys;
   size_t recv_key_count;
+  td_str ended_steps; /* of tensord masters, what CleanupGraph would say: ids as varints */
   bool record_costs, record_timeline, record_partition_graphs, is_partial, is_last_partial_run, store_errors_in_body,
       create_worker_session_called;
 } td_run_graph_request;

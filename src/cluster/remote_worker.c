@@ -29,6 +29,8 @@ typedef struct remote_worker {
   atomic_bool is_single; /* it does not know RecvTensors */
 } remote_worker;
 
+static const char CLEANUP_GRAPH[] = "/tensorflow.WorkerService/CleanupGraph";
+
 static const char *const method_paths[] = {
     [TD_WORKER_GET_STATUS] = "/tensorflow.WorkerService/GetStatus",
     [TD_WORKER_CREATE_SESSION] = "/tensorflow.WorkerService/CreateWorkerSession",
@@ -189,8 +191,17 @@ static void graph_done(void *arg, td_status status, td_str reply, td_str details
   r->done(r, status);
 }
 
-static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
+static void put_ended_step(void *arg, td_str message) {
+  td_wire w = td_wire_of(message);
+  td_wire_field f;
+  bool bad = false;
+  while (td_wire_next(&w, &f, &bad))
+    if (f.number == 1 && f.type == TD_WIRE_VARINT) td_wire_put_varint(arg, f.value);
+}
+
+static td_status encode_run_graph(const td_run_graph *r, td_str ended_steps, td_payload *out) {
   td_strbuf b = {0}, key = {0};
+  if (ended_steps.size) td_wire_put_bytes(&b, TD_RUN_GRAPH_ENDED_STEPS, ended_steps);
   td_wire_put_bytes(&b, 1, r->graph_handle);
   td_wire_put_uint(&b, 2, (uint64_t)r->step_id);
   for (int i = 0; i < r->recv_count; i++) {
@@ -230,8 +241,13 @@ static void run_graph(td_worker *base, td_run_graph *r) {
   remote_worker *w = (remote_worker *)base;
   td_channel *ch;
   td_payload message = {0};
+  td_strbuf ended = {0};
   td_status s = channel(w, &ch);
-  if (!s) s = encode_run_graph(r, &message);
+  /* a tensord peer hears of steps that have ended here instead of in calls of their own */
+  if (!s && atomic_load_explicit(&w->dialect, memory_order_relaxed) == TD_FRAMES_ANY)
+    td_channel_withdraw(ch, CLEANUP_GRAPH, put_ended_step, &ended);
+  if (!s) s = encode_run_graph(r, td_strbuf_view(&ended), &message);
+  td_strbuf_deinit(&ended);
   if (s) {
     td_payload_deinit(&message);
     r->done(r, s);
@@ -286,7 +302,7 @@ static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *)
   td_payload_copy(&message, b.data, b.size);
   td_strbuf_deinit(&b);
   td_call_options options = {
-      .path = "/tensorflow.WorkerService/CleanupGraph",
+      .path = CLEANUP_GRAPH,
       .deadline_ns = td_now_ns() + 10000000000u, /* the session must not wait for a peer that is gone */
       .wait_for_ready = false,
       .is_patient = true, /* the next step's RunGraph takes it along */

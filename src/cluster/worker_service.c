@@ -203,10 +203,21 @@ static td_status parse_keys(graph_request *g) {
   return TD_STATUS_OK;
 }
 
+static td_status clean_up(td_task *task, td_str ids) {
+  td_wire w = td_wire_of(ids);
+  uint64_t id;
+  while (td_wire_left(&w)) {
+    if (!td_wire_read_varint(&w, &id)) return td_invalid_argument("malformed ids of ended steps in a RunGraphRequest");
+    td_step_table_cleanup(task->steps, (int64_t)id);
+  }
+  return TD_STATUS_OK;
+}
+
 static td_status prepare_run_graph(graph_request *g, td_str bytes) {
   TD_TRY(td_run_graph_request_decode(bytes, &g->arena, &g->in));
   TD_TRY(td_request_ids_track(g->task->worker_ids, g->in.request_id,
                               g->in.is_partial ? "PartialRunGraph (Worker)" : "RunGraph (Worker)"));
+  TD_TRY(clean_up(g->task, g->in.ended_steps));
   TD_TRY(td_worker_sessions_find(g->task->sessions, g->in.session, !g->in.create_worker_session_called, &g->session));
   TD_TRY(td_graph_mgr_find(g->session, g->in.graph_handle, &g->run.graph));
   g->run.step_id = g->in.step_id;

@@ -9,7 +9,9 @@
 
 #include "base/mem.h"
 #include "base/testing.h"
+#include "cluster/messages.h"
 #include "cluster/testing.h"
+#include "proto/wire.h"
 
 static const char graph[] = TD_TEST_FEED("a", "a:0")
     TD_TEST_FEED("b", "b:0") "sum Add " TD_TEST_DEVICE
@@ -114,6 +116,34 @@ static void test_partial_calls_on_the_wire(void **state) {
   leave(&m, 1);
 }
 
+/* A tensord master says in its next RunGraph which steps have ended. */
+static void test_ended_steps_come_with_the_next(void **state) {
+  master m = connect_master("ended");
+  Pb__RunGraphRequest r = PB__RUN_GRAPH_REQUEST__INIT;
+  float twice;
+  r.is_partial = true;
+  for (r.step_id = 5; r.step_id <= 6; r.step_id++) must(run_graph(&m, &r, KEY("a:0"), KEY("twice:0"), &twice));
+  assert_int_equal(td_test_step_count(&cluster, 0), 2);
+  td_strbuf b = {0}, ids = {0};
+  td_wire_put_varint(&ids, 5);
+  td_wire_put_varint(&ids, 6);
+  td_wire_put_varint(&ids, 1000);
+  td_wire_put_bytes(&b, TD_RUN_GRAPH_ENDED_STEPS, td_strbuf_view(&ids));
+  td_wire_put_bytes(&b, 8, TD_STR("nowhere")); /* heard even if the step itself cannot be run */
+  td_wire_put_uint(&b, 10, true);
+  must_fail(td_test_call_bytes(cluster.channels[0], "/tensorflow.WorkerService/RunGraph", td_strbuf_view(&b), 9000),
+            TD_ABORTED, "Session handle is not found: nowhere.");
+  assert_int_equal(td_test_step_count(&cluster, 0), 0);
+  ids.data[ids.size - 1] = (char)0x80; /* cut off */
+  b.size = 0;
+  td_wire_put_bytes(&b, TD_RUN_GRAPH_ENDED_STEPS, td_strbuf_view(&ids));
+  must_fail(td_test_call_bytes(cluster.channels[0], "/tensorflow.WorkerService/RunGraph", td_strbuf_view(&b), 9000),
+            TD_INVALID_ARGUMENT, "malformed ids of ended steps");
+  td_strbuf_deinit(&b);
+  td_strbuf_deinit(&ids);
+  leave(&m, 7);
+}
+
 static void test_a_session_that_ends_ends_partial_runs(void **state) {
   master m = connect_master("abandoned");
   Pb__RunGraphRequest r = PB__RUN_GRAPH_REQUEST__INIT;
@@ -160,6 +190,7 @@ static void test_what_is_not_there(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_partial_calls_on_the_wire),
+      cmocka_unit_test(test_ended_steps_come_with_the_next),
       cmocka_unit_test(test_a_session_that_ends_ends_partial_runs),
       cmocka_unit_test(test_requests_that_come_twice),
       cmocka_unit_test(test_what_is_not_there),

@@ -189,6 +189,19 @@ void td_client_call_company_ended(td_timer *t) {
   send_patient(c);
 }
 
+void td_channel_withdraw(td_channel *c, const char *path, void (*take)(void *arg, td_str message), void *arg) {
+  for (td_client_call *call = c->waiting, *next; call; call = next) {
+    next = call->next;
+    if (!call->options.is_patient || strcmp(call->path, path) != 0) continue;
+    td_strbuf message = {0};
+    for (size_t i = 0; i < call->message.count; i++)
+      td_strbuf_append(&message, td_str_n(call->message.segments[i].data, call->message.segments[i].size));
+    take(arg, td_strbuf_view(&message));
+    td_strbuf_deinit(&message);
+    end_later(call, TD_STATUS_OK);
+  }
+}
+
 static void start(td_client_call *call) {
   td_channel *c = call->channel;
   td_status status = TD_STATUS_OK;

@@ -121,5 +121,9 @@ void td_client_stream_end(td_client_call *call);
 /* Ends the call with CANCELLED (and RST_STREAM) if it has not ended; done() still runs exactly once. Thread-safe. */
 void td_client_call_cancel(td_client_call *call);
 void td_client_call_release(td_client_call *call); /* the handle only; the call goes on */
+/* Takes back the patient calls to `path` that still wait for company, to say their messages in another way: `take` gets
+ * each (valid only inside it), oldest first, and the call ends as if it had been answered with an empty message. On the
+ * channel's loop thread; the callbacks come later. */
+void td_channel_withdraw(td_channel *c, const char *path, void (*take)(void *arg, td_str message), void *arg);
 
 #endif /* TD_RPC_RPC_H_ */

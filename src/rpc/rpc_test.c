@@ -764,6 +764,48 @@ static void patient_calls(void **state) {
   result_free(&a);
 }
 
+typedef struct withdrawal {
+  td_work work;
+  fixture *f;
+  result a, b, c;
+  td_strbuf taken;
+  sem_t done;
+} withdrawal;
+
+static void take_back(void *arg, td_str message) { td_strbuf_append(arg, message); }
+
+/* On the loop, so that nothing leaves meanwhile. */
+static void withdraw_run(td_work *work) {
+  withdrawal *w = TD_CONTAINER_OF(work, withdrawal, work);
+  begin_patient(w->f, &w->a, "/t/Hold", TD_STR("one "));
+  begin_patient(w->f, &w->b, "/t/Echo", TD_STR("stays"));
+  begin_patient(w->f, &w->c, "/t/Hold", TD_STR("two"));
+  td_channel_withdraw(w->f->channel, "/t/Hold", take_back, &w->taken);
+  td_channel_withdraw(w->f->channel, "/t/Hold", take_back, &w->taken); /* there are none any more */
+  sem_post(&w->done);
+}
+
+static void patient_calls_are_withdrawn(void **state) {
+  withdrawal w = {.work.run = withdraw_run, .f = *state};
+  sem_init(&w.done, 0, 0);
+  begin(w.f, &w.a, "/t/Echo", TD_STR("connect"), TD_NO_DEADLINE, true, NULL);
+  wait_for(&w.a);
+  result_free(&w.a);
+  td_loop_post(w.f->client_loop, &w.work);
+  while (sem_wait(&w.done)) continue;
+  wait_for(&w.a), wait_for(&w.b), wait_for(&w.c);
+  assert_null(w.a.status);
+  assert_null(w.b.status);
+  assert_null(w.c.status);
+  assert_int_equal(w.a.reply.size, 0);
+  assert_true(td_str_is(td_strbuf_view(&w.b.reply), "stays"));
+  assert_true(td_str_is(td_strbuf_view(&w.taken), "one two"));
+  assert_int_equal(w.f->held, 0); /* they were never sent */
+  result_free(&w.a), result_free(&w.b), result_free(&w.c);
+  td_strbuf_deinit(&w.taken);
+  sem_destroy(&w.done);
+}
+
 static void storms_pass(void **state) {
   storm s[4];
   for (int i = 0; i < 4; i++) {
@@ -799,6 +841,7 @@ int main(void) {
       EACH_WAY(calls_from_callbacks),
       EACH_WAY(storms_pass),
       EACH_WAY(patient_calls),
+      EACH_WAY(patient_calls_are_withdrawn),
       cmocka_unit_test_setup_teardown(unresolvable_names_fail, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
