@@ -155,6 +155,7 @@ PLOTS = {"system": plot_system, "op": plot_ops, "scale": plot_scale}
 
 def update(results):
     """Writes the page anew with the parts that the results have."""
+    os.makedirs(IMAGES, exist_ok=True)
     with open(PAGE, encoding="utf-8") as f:
         page = f.read()
     for name, (part, make) in BLOCKS.items():
