@@ -14,7 +14,7 @@ enum {
   SETS_MAX = 1024, /* sets that a task keeps, */
   SLOTS = 256,     /* and that a connection remembers */
 };
-static const size_t SET_BYTES_MAX = 1 << 20, ALL_BYTES_MAX = 64 << 20;
+static const size_t SET_BYTES_MAX = 1 << 20, ALL_BYTES_MAX = 64 << 20, KNOWN_BYTES_MAX = 16 << 20;
 
 /* ---- the side that is asked ---- */
 
@@ -119,6 +119,7 @@ struct td_known_sets {
     char *keys;            /* of a known one */
     size_t size;
   } slots[SLOTS]; /* by hash: the latest of those that would share one */
+  size_t bytes;   /* of all keys */
 };
 
 td_known_sets *td_known_sets_create(void) { return td_new(td_known_sets); }
@@ -129,6 +130,7 @@ void td_known_sets_destroy(td_known_sets *k) {
 }
 
 static void clear(td_known_sets *k, size_t i) {
+  k->bytes -= k->slots[i].size;
   td_free(k->slots[i].keys);
   memset(&k->slots[i], 0, sizeof k->slots[i]);
 }
@@ -150,6 +152,9 @@ uint64_t td_known_sets_find(td_known_sets *k, uint64_t hash, td_str keys, bool *
 void td_known_sets_learn(td_known_sets *k, uint64_t hash, td_str keys, uint64_t number) {
   size_t i = hash % SLOTS;
   clear(k, i);
+  if (k->bytes + keys.size > KNOWN_BYTES_MAX) /* those in use are soon learnt again */
+    for (size_t j = 0; j < SLOTS; j++) clear(k, j);
+  k->bytes += keys.size;
   k->slots[i].hash = hash;
   k->slots[i].number = number;
   k->slots[i].keys = td_malloc(keys.size);

@@ -116,11 +116,26 @@ static void test_what_a_peer_knows(void **state) {
   td_known_sets_destroy(k);
 }
 
+static void test_what_a_connection_remembers_is_bounded(void **state) {
+  td_known_sets *k = td_known_sets_create();
+  size_t size = 1 << 20;
+  char *keys = td_calloc(1, size);
+  bool asks;
+  for (uint64_t hash = 1; hash <= 16; hash++) td_known_sets_learn(k, hash, td_str_n(keys, size), hash);
+  assert_int_equal(td_known_sets_find(k, 1, td_str_n(keys, size), &asks), 1);
+  td_known_sets_learn(k, 17, td_str_n(keys, size), 17); /* over 16 MB: the others go */
+  assert_int_equal(td_known_sets_find(k, 1, td_str_n(keys, size), &asks), 0);
+  assert_int_equal(td_known_sets_find(k, 17, td_str_n(keys, size), &asks), 17);
+  td_free(keys);
+  td_known_sets_destroy(k);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sets_are_found),
       cmocka_unit_test(test_the_oldest_are_forgotten),
       cmocka_unit_test(test_what_a_peer_knows),
+      cmocka_unit_test(test_what_a_connection_remembers_is_bounded),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

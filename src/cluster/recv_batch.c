@@ -228,7 +228,7 @@ static void answered(void *arg, td_status status, td_str reply, td_str details) 
   status = td_status_from_call(status, details);
   reply_head head = status ? (reply_head){0} : head_of(reply);
   learn(b, &head);
-  if (head.is_unknown && b->number && !b->is_cancelled) { /* once: it is not known here either any more */
+  if (head.is_unknown && b->number) { /* once: it is not known here either any more */
     ask_for_all(b);
     td_recv_batch_release(b);
     return;

@@ -24,7 +24,7 @@ typedef struct remote_worker {
   char *name, *address;
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
-  td_known_sets **known; /* by loop: the keys that the peer knows by number; each is its loop's */
+  td_known_sets **known; /* by loop: the keys that the peer knows by number; each is its loop's, NULL until used */
   atomic_int dialect;    /* td_frame_dialect, or DIALECT_UNKNOWN */
   atomic_bool is_single; /* it does not know RecvTensors */
 } remote_worker;
@@ -199,9 +199,19 @@ static void put_ended_step(void *arg, td_str message) {
     if (f.number == 1 && f.type == TD_WIRE_VARINT) td_wire_put_varint(arg, f.value);
 }
 
-static td_status encode_run_graph(const td_run_graph *r, td_str ended_steps, td_payload *out) {
+/* A tensord peer hears of steps that have ended in the next RunGraph, instead of in calls of their own. */
+static void put_ended_steps(const remote_worker *w, td_channel *ch, td_payload *message) {
+  if (atomic_load_explicit(&w->dialect, memory_order_relaxed) != TD_FRAMES_ANY) return;
+  td_strbuf ids = {0}, field = {0};
+  td_channel_withdraw(ch, CLEANUP_GRAPH, put_ended_step, &ids);
+  if (ids.size) td_wire_put_bytes(&field, TD_RUN_GRAPH_ENDED_STEPS, td_strbuf_view(&ids));
+  if (field.size) td_payload_copy(message, field.data, field.size);
+  td_strbuf_deinit(&ids);
+  td_strbuf_deinit(&field);
+}
+
+static td_status encode_run_graph(const td_run_graph *r, td_payload *out) {
   td_strbuf b = {0}, key = {0};
-  if (ended_steps.size) td_wire_put_bytes(&b, TD_RUN_GRAPH_ENDED_STEPS, ended_steps);
   td_wire_put_bytes(&b, 1, r->graph_handle);
   td_wire_put_uint(&b, 2, (uint64_t)r->step_id);
   for (int i = 0; i < r->recv_count; i++) {
@@ -241,18 +251,14 @@ static void run_graph(td_worker *base, td_run_graph *r) {
   remote_worker *w = (remote_worker *)base;
   td_channel *ch;
   td_payload message = {0};
-  td_strbuf ended = {0};
   td_status s = channel(w, &ch);
-  /* a tensord peer hears of steps that have ended here instead of in calls of their own */
-  if (!s && atomic_load_explicit(&w->dialect, memory_order_relaxed) == TD_FRAMES_ANY)
-    td_channel_withdraw(ch, CLEANUP_GRAPH, put_ended_step, &ended);
-  if (!s) s = encode_run_graph(r, td_strbuf_view(&ended), &message);
-  td_strbuf_deinit(&ended);
+  if (!s) s = encode_run_graph(r, &message);
   if (s) {
     td_payload_deinit(&message);
     r->done(r, s);
     return;
   }
+  put_ended_steps(w, ch, &message);
   graph_call *c = td_new(graph_call);
   c->r = r;
   r->impl = c;
@@ -527,7 +533,9 @@ static void recv_tensors(td_worker *base, td_recv_batch *b) {
   remote_worker *w = (remote_worker *)base;
   td_channel *ch;
   td_status s = channel(w, &ch);
-  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers, w->known[loop_index(w)]};
+  td_known_sets **known = &w->known[loop_index(w)];
+  if (!*known) *known = td_known_sets_create();
+  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers, *known};
   if (s)
     td_recv_batch_fail(b, s);
   else
@@ -564,7 +572,6 @@ td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
   atomic_init(&w->dialect, DIALECT_UNKNOWN);
   w->channels = td_new_array(td_channel *, (size_t)task->loop_count);
   w->known = td_new_array(td_known_sets *, (size_t)task->loop_count);
-  for (int i = 0; i < task->loop_count; i++) w->known[i] = td_known_sets_create();
   pthread_mutex_init(&w->lock, NULL);
   return &w->base;
 }

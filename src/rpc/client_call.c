@@ -171,8 +171,7 @@ void td_client_call_send(td_client_call *call) {
   if (status) td_client_call_end(call, status);
 }
 
-/* Sends the patient calls: they share a write with what follows in this turn of the loop, and often a read over there.
- */
+/* Sends the patient calls: what follows in this turn of the loop shares their write, and often their read. */
 static void send_patient(td_channel *c) {
   td_timer_stop(c->loop, &c->company);
   while (c->waiting && c->state == TD_CHANNEL_READY) {
@@ -200,6 +199,7 @@ void td_channel_withdraw(td_channel *c, const char *path, void (*take)(void *arg
     td_strbuf_deinit(&message);
     end_later(call, TD_STATUS_OK);
   }
+  if (!c->waiting) td_timer_stop(c->loop, &c->company);
 }
 
 static void start(td_client_call *call) {
