@@ -55,8 +55,9 @@ typedef struct td_kernel_def {
   td_type_constraint types[4]; /* unused entries zero: any type */
   int priority;                /* the highest that fits wins; two equal ones for one case are an error */
   td_cost cost;
-  /* Optional, in place of `cost`, where bytes say too little: about how long compute() takes on one core with these
-   * inputs, which it has not checked yet, in nanoseconds. */
+  /* Optional, where bytes say too little: about how long compute() takes on one core with these inputs, which it has
+   * not checked yet, in nanoseconds. Outranks `cost` where the inputs are known (in the executor); what is decided
+   * before any step (the order of receives, graph/scheduler.h) goes by `cost`: give both. */
   double (*work_ns)(const td_kernel *k, const td_value *in);
   uint32_t flags;
   size_t state_size; /* bytes of state, zeroed before create() */

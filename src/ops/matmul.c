@@ -338,8 +338,11 @@ static double work_ns(const td_kernel *k, const td_value *in) {
   return (double)a->count * columns * (double)td_dtype_size((td_dtype)a->dtype) * 0.0125;
 }
 
-#define KERNEL(op_name, make, run) \
-  { .op = op_name, .work_ns = work_ns, .state_size = sizeof(state), .create = make, .compute = run }
+#define KERNEL(op_name, make, run)                                                                             \
+  {                                                                                                            \
+    .op = op_name, .cost = TD_COST_EXPENSIVE, .work_ns = work_ns, .state_size = sizeof(state), .create = make, \
+    .compute = run                                                                                             \
+  }
 
 static const td_kernel_def kernels[] = {
     KERNEL("MatMul", matmul_create, matmul),
