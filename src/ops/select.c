@@ -214,11 +214,12 @@ static int64_t count_nonzero(const td_tensor *x) {
   return found;
 }
 
-/* The same places for a vector, without a branch that random elements would mispredict. */
-static void write_indices(const td_tensor *x, int64_t *out, int64_t count) {
+/* Both writers return where they stopped: a variable's elements may have changed since they were counted. */
+
+/* For a vector, without a branch that random elements would mispredict. */
+static int64_t *write_indices(const td_tensor *x, int64_t *out, const int64_t *end) {
   uint8_t flags[WHERE_BLOCK];
-  const int64_t *end = out + count;
-  for (int64_t at = 0; out < end; at += WHERE_BLOCK) {
+  for (int64_t at = 0; at < x->count && out < end; at += WHERE_BLOCK) {
     int64_t n = TD_MIN(x->count - at, WHERE_BLOCK);
     nonzero(x, at, n, flags);
     for (int64_t i = 0; i < n && out < end; i++) {
@@ -226,15 +227,16 @@ static void write_indices(const td_tensor *x, int64_t *out, int64_t count) {
       out += flags[i];
     }
   }
+  return out;
 }
 
-static void write_places(const td_tensor *x, int64_t *out) {
+static int64_t *write_places(const td_tensor *x, int64_t *out, const int64_t *end) {
   uint8_t flags[WHERE_BLOCK];
   int rank = x->rank;
-  for (int64_t at = 0; at < x->count; at += WHERE_BLOCK) {
+  for (int64_t at = 0; at < x->count && out < end; at += WHERE_BLOCK) {
     int64_t n = TD_MIN(x->count - at, WHERE_BLOCK);
     nonzero(x, at, n, flags);
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && out < end; i++) {
       if (!flags[i]) continue;
       int64_t rest = at + i;
       for (int d = rank - 1; d >= 0; d--) {
@@ -244,6 +246,7 @@ static void write_places(const td_tensor *x, int64_t *out) {
       out += rank;
     }
   }
+  return out;
 }
 
 static td_status where_compute(td_kernel_ctx *ctx) {
@@ -251,10 +254,10 @@ static td_status where_compute(td_kernel_ctx *ctx) {
   if (!x->rank) return td_invalid_argument("WhereOp : Unhandled input dimensions: 0");
   int64_t dims[2] = {count_nonzero(x), x->rank};
   TD_TRY(td_out_alloc_dims(ctx, 0, 2, dims, &z));
-  if (z->count && x->rank == 1)
-    write_indices(x, TD_DATA(z, int64_t), z->count);
-  else if (z->count)
-    write_places(x, TD_DATA(z, int64_t));
+  if (!z->count) return TD_STATUS_OK;
+  int64_t *out = TD_DATA(z, int64_t), *end = out + z->count;
+  out = x->rank == 1 ? write_indices(x, out, end) : write_places(x, out, end);
+  memset(out, 0, (size_t)(end - out) * sizeof *out);
   return TD_STATUS_OK;
 }
 
