@@ -98,9 +98,10 @@ static td_status parse_int(const char *flag, const char *text, int lowest, int h
   return TD_STATUS_OK;
 }
 
-static td_status parse_switch(const char *flag, const char *text, bool *out_is_off) {
-  *out_is_off = !strcmp(text, "off");
-  if (*out_is_off || !strcmp(text, "on")) return TD_STATUS_OK;
+/* `word`, on or off: what sets *out. */
+static td_status parse_switch(const char *flag, const char *text, const char *word, bool *out) {
+  *out = !strcmp(text, word);
+  if (!strcmp(text, "on") || !strcmp(text, "off")) return TD_STATUS_OK;
   return td_invalid_argument("--%s=%.100s: expected on or off", flag, text);
 }
 
@@ -126,13 +127,11 @@ static td_status take_option(int option, const char *value, flags *f, td_daemon_
     case OPT_THREADS:
       return parse_int("threads", value, 0, MAX_THREADS, &out->threads);
     case OPT_NEIGHBOURS:
-      return parse_switch("neighbours", value, &out->no_neighbours);
+      return parse_switch("neighbours", value, "off", &out->no_neighbours);
     case OPT_OPTIMIZE:
-      return parse_switch("optimize", value, &out->no_optimizer);
+      return parse_switch("optimize", value, "off", &out->no_optimizer);
     case OPT_SYNC_SAVES:
-      TD_TRY(parse_switch("sync_saves", value, &out->saves_wait_for_disk));
-      out->saves_wait_for_disk = !out->saves_wait_for_disk;
-      break;
+      return parse_switch("sync_saves", value, "on", &out->saves_wait_for_disk);
     case OPT_GRACE:
       return parse_int("grace_ms", value, 0, INT_MAX, &out->grace_ms);
     case OPT_SESSION_GC:
