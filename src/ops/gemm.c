@@ -109,7 +109,7 @@ static void plain(const td_gemm *g) {
 }
 
 /* Below this many multiplications a call into the plug-in costs more than it saves. */
-enum { SMALL = 4096, LEAST_LINES = 64 };
+enum { SMALL = 4096 };
 
 static bool by_plugin(const td_heavy_ops *h, const td_gemm *g) {
   switch (g->dtype) {
@@ -169,6 +169,9 @@ static void run_split(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) run_piece(arg, i);
 }
 
+/* A piece has at least so many rows (or columns): each packs all of the other side. */
+enum { LEAST_LINES = 64 };
+
 void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
                       void *arg) {
   double ns = (double)g->m * (double)g->n * (double)g->k / work_per_ns(g->dtype);
@@ -177,7 +180,7 @@ void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_ge
   /* by the shape alone, so that results do not depend on the number of threads; borders that suit the vectors */
   int64_t pieces = ns < 6400000 ? (int64_t)(ns / 100000) + 1 : 64;
   s.unit = (TD_MAX(total, 1) + pieces - 1) / pieces;
-  if (pieces > 1) s.unit = TD_MAX((s.unit + 15) / 16 * 16, (int64_t)LEAST_LINES); /* each packs all of the other side */
+  if (pieces > 1) s.unit = TD_MAX((s.unit + 15) / 16 * 16, (int64_t)LEAST_LINES);
   pieces = TD_MAX((total + s.unit - 1) / s.unit, 1);
   td_ctx_parallel_for(ctx, pieces, ns / (double)pieces, run_split, &s);
 }
