@@ -4,8 +4,7 @@
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
 
-enum { DEAD = 1u << 31 }; /* on the list: TD_PENDING_DEAD */
-_Static_assert((uint32_t)DEAD == (uint32_t)TD_PENDING_DEAD, "a count's mark goes onto the list");
+enum { DEAD = TD_PENDING_DEAD }; /* on the list, too */
 
 void td_flat_init(td_run *r) {
   const td_pframe *root = &r->program->frames[0];
