@@ -13,6 +13,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RESULTS = os.path.join(ROOT, "bench", "results.json")
 WORSE = 1.15  # times: what stands out as a regression
+OP_GOAL, SHARE_GOAL = 1.2, 85  # of an operation: times TensorFlow's time; percent of the bare primitive's rate
 
 
 def figure(value, unit, better, tensorflow=None, **more):

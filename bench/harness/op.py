@@ -12,12 +12,11 @@ import time
 
 import peer
 from harness import op_cases, servers
-from harness.figures import figure
+from harness.figures import OP_GOAL, SHARE_GOAL, figure
 
 INSTANCES = 100
 NOISE_US = 0.01
 ROUNDS, FEWEST_ROUNDS, LONG_S = 6, 3, 2.0
-GOAL, SHARE_GOAL = 1.2, 85  # times TensorFlow's time; percent of the bare primitive
 
 
 class Side:
@@ -126,7 +125,7 @@ def run(options, add):
                     print("%s: %s" % (full, e.message), file=sys.stderr)
                     continue
                 add(full, f)
-                if f.get("ratio", 1) * GOAL < 1:
+                if f.get("ratio", 1) * OP_GOAL < 1:
                     slow.append((f["ratio"], full))
                 bare = bare_us(options, op_cases.PRIMITIVES[name](size)) if name in op_cases.PRIMITIVES else None
                 if bare:
@@ -138,6 +137,6 @@ def run(options, add):
         for s in sides:
             s.cluster.__exit__()
     for ratio, full in sorted(slow):
-        print("over %.1f x of TensorFlow's time: %-50s %.2f x" % (GOAL, full, 1 / ratio))
+        print("over %.1f x of TensorFlow's time: %-50s %.2f x" % (OP_GOAL, full, 1 / ratio))
     for share, full in sorted(below):
         print("below %d %% of bare oneDNN: %-50s %.0f %%" % (SHARE_GOAL, full, share))
