@@ -1,9 +1,10 @@
 /* Tensor bundles: TensorFlow's checkpoint format V2 (P.index and P.data-00000-of-0000N).
  *
- * What is written appears under its name only when all of it is on disk, the index last: a crash leaves no checkpoint
- * that looks whole. What is read is not believed: sizes are held against the files' before memory is taken; errors
- * name file and offset, or the key. All functions block on files: never on a loop thread. No object here is
- * thread-safe, but a reader's td_bundle_read() may run in several threads at once.
+ * What is written appears under its name only when all of it is there, the index last: a process that dies leaves no
+ * checkpoint that looks whole; with TD_SYNC_FIRST, nor does a machine (checkpoint/file.h says when the disk has what
+ * was written). What is read is not believed: sizes are held against the files' before memory is taken; errors name
+ * file and offset, or the key. All functions block on files: never on a loop thread. No object here is thread-safe, but
+ * a reader's td_bundle_read() may run in several threads at once.
  */
 #ifndef TD_CHECKPOINT_BUNDLE_H_
 #define TD_CHECKPOINT_BUNDLE_H_
@@ -21,7 +22,8 @@
 
 typedef struct td_bundle_writer td_bundle_writer;
 
-/* Makes the prefix's folder. Errors of the file system as checkpoint/file.h. */
+/* Makes the prefix's folder. `when` finish() lets the caller go on: before or after the disk has the bundle. Errors of
+ * the file system as checkpoint/file.h. */
 td_status td_bundle_writer_create(td_str prefix, td_sync when, td_bundle_writer **out) TD_MUST_USE;
 /* Appends a tensor's elements; its content may change meanwhile (then whatever was read is stored, with the right
  * checksum). INVALID_ARGUMENT "Adding duplicate key: <k>"; UNIMPLEMENTED for resources and for variants that cannot
@@ -37,7 +39,8 @@ void td_bundle_writer_destroy(td_bundle_writer *w); /* without finish(): nothing
 
 /* Makes one bundle `merged` of several, whose data files are renamed and whose indexes are removed.
  * INVALID_ARGUMENT "Duplicate tensor keyed by <k> encountered, when merging prefix: <p>" and for bundles that do not
- * fit together. `allow_missing`: bundles that are not there are passed over, as long as one is. */
+ * fit together. `allow_missing`: bundles that are not there are passed over, as long as one is. `when`: of the merged
+ * index and the folders' entries. */
 td_status td_bundle_merge(const td_str *prefixes, size_t count, bool allow_missing, td_str merged,
                           td_sync when) TD_MUST_USE;
 

@@ -26,7 +26,8 @@ bundle_index_item *bundle_index_find(const bundle_index *x, td_str key); /* NULL
 bundle_index_item *bundle_index_put(bundle_index *x, td_str key, const bundle_entry *e);
 void bundle_index_add_slice(bundle_index_item *item, td_str message);
 
-/* Sorts the entries and writes them to a new file, synced, not yet published, which the caller deinits. */
+/* Sorts the entries and writes them to a new file, on disk as `when` says, not yet published, which the caller deinits.
+ */
 td_status bundle_index_write(bundle_index *x, const bundle_header *header, const char *path, td_sync when,
                              td_new_file *out) TD_MUST_USE;
 void bundle_index_deinit(bundle_index *x);

@@ -1,4 +1,5 @@
-/* Files as checkpoints need them: a new file appears under its name only when it is whole and on disk.
+/* Files as checkpoints need them: a new file appears under its name only when it is whole, and on disk where the caller
+ * asks for that (td_sync).
  *
  * Paths are local; a "file://" in front is taken off. Errors of the system have TensorFlow's codes and form
  * ("<path>; No such file or directory"). Everything here blocks: never call it on a loop thread. A file belongs to
@@ -23,6 +24,7 @@ td_str td_file_dir(td_str path); /* what stands before the last '/'; "" when the
 
 /* Makes a folder and those above it; one that exists is fine. "" is fine. */
 td_status td_file_make_dirs(td_str path) TD_MUST_USE;
+
 /* When the disk has what was written. */
 typedef enum td_sync {
   TD_SYNC_BEHIND, /* soon after the caller goes on; a failure is logged */
@@ -46,9 +48,10 @@ typedef struct td_new_file { /* zeroed: none */
 td_status td_new_file_open(td_new_file *f, const char *path, td_sync when) TD_MUST_USE;
 /* Appends. Blocks. */
 td_status td_new_file_write(td_new_file *f, const void *data, size_t size) TD_MUST_USE;
-/* All bytes are written, still under the temporary name; they are on disk, or on their way (td_sync). */
+/* All bytes are written, still under the temporary name; they are on disk, or on their way (td_sync). Nothing may be
+ * written after it. */
 td_status td_new_file_sync(td_new_file *f) TD_MUST_USE;
-/* Gives a synced file its name. The folder's entry is not yet on disk: td_file_sync_dir(). */
+/* Gives a file its name, after td_new_file_sync(). The folder's entry is not yet on disk: td_file_sync_dir(). */
 td_status td_new_file_publish(td_new_file *f) TD_MUST_USE;
 void td_new_file_deinit(td_new_file *f); /* removes what was not published */
 

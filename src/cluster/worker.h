@@ -80,7 +80,8 @@ typedef struct td_worker_ops {
   void (*call)(td_worker *w, td_worker_call *call);
   void (*run_graph)(td_worker *w, td_run_graph *r);        /* these two: on one loop thread, the step's */
   void (*cancel_run_graph)(td_worker *w, td_run_graph *r); /* before done() only */
-  /* Forgets the step; nobody waits for the reply but `done` (may be NULL). */
+  /* Forgets the step; nobody waits for the reply but `done` (may be NULL). To a peer it may leave up to 2 ms later, and
+   * to a tensord peer inside the next RunGraph instead (td_channel_withdraw()). */
   void (*cleanup_graph)(td_worker *w, int64_t step_id, void (*done)(void *arg), void *arg);
   void (*logging)(td_worker *w, td_logging *l); /* on a loop thread */
   /* Asks a peer for a tensor of a step; request->done as in framework/rendezvous.h, possibly before this returns. The
