@@ -32,6 +32,20 @@ def test_results_say_what_was_measured_where(micro):
         assert name in micro[1]
 
 
+def test_every_part_has_its_place_on_the_page():
+    sys.path.insert(0, os.path.join(ROOT, "bench"))
+    try:
+        from harness import figures, page
+    finally:
+        sys.path.pop(0)
+    with open(page.PAGE, encoding="utf-8") as f:
+        text = f.read()
+    for part in figures.load(figures.RESULTS)["parts"]:
+        names = [name for name, (of, _) in page.BLOCKS.items() if of == part]
+        assert names, part
+        assert [n for n in names if text.count("<!-- bench: %s -->" % n) == 1] == names, part
+
+
 def test_a_regression_stands_out(micro, tmp_path):
     before = json.loads(json.dumps(micro[0]))
     figures = before["parts"]["micro"]["figures"]
