@@ -22,17 +22,7 @@ static const char graph[] = "x Placeholder " W0
                             " x T: float\n"
                             "sum Add " W0 " z,four T: float";
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 2");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 2");
 
 /* A session and what is asked of it. */
 typedef struct caller {

@@ -12,17 +12,7 @@
 #include "cluster/discovery.h"
 #include "cluster/testing.h"
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "ps 1 worker 2");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("ps 1 worker 2");
 
 static td_task *first_worker(void) { return td_task_of(cluster.servers[1]); }
 

@@ -13,17 +13,7 @@
 
 static const char graph[] = TD_TEST_FEED("x", "x:0") "y Neg " TD_TEST_DEVICE " x T: float\n" TD_TEST_FETCH("y", "y:0");
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 1");
 
 static void end(td_worker_session *s, int64_t step) {
   td_step_table_cleanup(td_task_of(cluster.servers[0])->steps, step);

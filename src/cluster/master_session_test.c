@@ -19,17 +19,7 @@ static const char graph[] =
     "never QueueDequeueV2 /job:ps/task:0 queue component_types: [float]\n"
     "enqueue QueueEnqueueV2 /job:ps/task:0 queue,one Tcomponents: [float]";
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "ps 1 worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("ps 1 worker 1");
 
 static td_status run(const char *handle, const char *fetch, int64_t run_timeout_ms, int64_t request_id,
                      td_tensor **out) {

@@ -16,17 +16,7 @@ static const char graph[] =
     "queue FIFOQueueV2 - - component_types: [float]\n"
     "never QueueDequeueV2 - queue component_types: [float]";
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 1");
 
 static td_status run(const char *handle, const char *target) {
   return td_test_run(&cluster, 0, handle, "-", target, NULL, NULL, TD_TEST_PATIENCE_MS, NULL);

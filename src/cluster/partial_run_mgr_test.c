@@ -25,17 +25,7 @@ static const char failing[] = TD_TEST_FEED("a", "a:0")
                              "also Neg " TD_TEST_DEVICE " b T: float\n" TD_TEST_FETCH("bad", "bad:0")
                                  TD_TEST_FETCH("also", "also:0");
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 1");
 
 static td_step_table *steps(void) { return td_task_of(cluster.servers[0])->steps; }
 

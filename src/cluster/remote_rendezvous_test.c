@@ -13,17 +13,7 @@
 #include "cluster/testing.h"
 #include "ops/testing.h"
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "ps 1 worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("ps 1 worker 1");
 
 #define PS_DEVICE     "/job:ps/replica:0/task:0/device:CPU:0"
 #define WORKER_DEVICE TD_TEST_DEVICE

@@ -75,17 +75,7 @@ static const char loop_graph[] = "i0 Const " W0
                                  " id,one T: int32\n"
                                  "next NextIteration " W0 " add T: int32";
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "ps 1 worker 2");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("ps 1 worker 2");
 
 static void expect(const char *handle, int task, const char *fetch, td_dtype type, const char *shape,
                    const char *values) {

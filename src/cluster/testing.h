@@ -33,6 +33,19 @@ void td_test_cluster_restart(td_test_cluster *c, int task); /* as a new incarnat
 void td_test_cluster_stop_task(td_test_cluster *c, int task);
 void td_test_cluster_stop(td_test_cluster *c);
 
+/* A file's `cluster`, for all of its tests, with the `start` and `stop` of their group. */
+#define TD_TEST_CLUSTER(jobs)              \
+  static td_test_cluster cluster;          \
+  static int start(void **state) {         \
+    td_test_cluster_start(&cluster, jobs); \
+    return 0;                              \
+  }                                        \
+  static int stop(void **state) {          \
+    td_test_cluster_stop(&cluster);        \
+    return 0;                              \
+  }                                        \
+  _Static_assert(true, "ends with a semicolon")
+
 /* One call that waits for its end. `reply` (decoded into `arena`) may be NULL. */
 td_status td_test_call(td_channel *ch, const char *path, const ProtobufCMessage *request, uint64_t timeout_ms,
                        const ProtobufCMessageDescriptor *reply_type, td_arena *arena, ProtobufCMessage **reply);

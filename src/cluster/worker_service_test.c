@@ -19,17 +19,7 @@ static const char graph[] = TD_TEST_FEED("a", "a:0")
                              "twice Add " TD_TEST_DEVICE " a,a T: float\n" TD_TEST_FETCH("sum", "sum:0")
                                  TD_TEST_FETCH("twice", "twice:0");
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 1");
 
 #define KEY(tensor) TD_TEST_DEVICE ";0000000000000001;" TD_TEST_DEVICE ";" tensor ";0:0"
 

@@ -10,17 +10,7 @@
 #include "base/testing.h"
 #include "cluster/testing.h"
 
-static td_test_cluster cluster;
-
-static int start(void **state) {
-  td_test_cluster_start(&cluster, "worker 1");
-  return 0;
-}
-
-static int stop(void **state) {
-  td_test_cluster_stop(&cluster);
-  return 0;
-}
+TD_TEST_CLUSTER("worker 1");
 
 static td_worker_sessions *sessions(void) { return td_task_of(cluster.servers[0])->sessions; }
 
