@@ -5,6 +5,8 @@
 #include <immintrin.h>
 #endif
 
+#include "base/mem.h"
+
 #define M0 0xD2511F53u
 #define M1 0xCD9E8D57u
 #define W0 0x9E3779B9u
@@ -58,12 +60,12 @@ void td_philox_next(td_philox *p, uint32_t out[TD_PHILOX_WORDS]) {
   td_philox_skip(p, 1);
 }
 
-/* LANES consecutive steps whose counters differ in the lowest word alone. The words stand in 64-bit lanes, as the
- * vector multiply of two 32-bit words wants them. */
-static inline __attribute__((always_inline)) void lanes(const td_philox *p, uint32_t *out) {
+/* The steps `at[i]` further on, i < LANES, whose counters differ in the lowest word alone. The words stand in 64-bit
+ * lanes, as the vector multiply of two 32-bit words wants them. */
+static inline __attribute__((always_inline)) void lanes(const td_philox *p, const uint32_t *at, uint32_t *out) {
   uint64_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
   for (int i = 0; i < LANES; i++) {
-    c0[i] = p->counter[0] + (uint32_t)i;
+    c0[i] = p->counter[0] + at[i];
     c1[i] = p->counter[1];
     c2[i] = p->counter[2];
     c3[i] = p->counter[3];
@@ -83,59 +85,44 @@ static inline __attribute__((always_inline)) void lanes(const td_philox *p, uint
   }
 }
 
-typedef size_t fill_fn(td_philox *p, uint32_t *out, size_t steps);
+typedef void block_fn(const td_philox *p, const uint32_t *at, uint32_t *out);
 
-/* Whole blocks of lanes up to the next carry out of the lowest word; how many steps it made. */
-static inline __attribute__((always_inline)) size_t fill_blocks(td_philox *p, uint32_t *out, size_t steps) {
-  size_t done = 0;
-  for (; steps - done >= LANES && p->counter[0] <= UINT32_MAX - LANES; done += LANES) {
-    lanes(p, out + 4 * done);
-    p->counter[0] += LANES;
-  }
-  return done;
-}
-
-static size_t fill_plain(td_philox *p, uint32_t *out, size_t steps) { return fill_blocks(p, out, steps); }
+static void plain_block(const td_philox *p, const uint32_t *at, uint32_t *out) { lanes(p, at, out); }
 
 #if defined(__x86_64__)
 
 /* The same with the vector multiply of two 32-bit words by name, which compilers do not find by themselves. VECTORS
  * registers of N 64-bit lanes run abreast to hide its latency. */
-#define DEFINE_FILL(NAME, TARGET, N, VECTORS, MULTIPLY, LOW, HIGH)                                 \
-  typedef uint64_t NAME##_lanes __attribute__((vector_size(8 * (N))));                             \
-  __attribute__((target(TARGET))) static void NAME##_block(const td_philox *p, uint32_t *out) {    \
-    NAME##_lanes c0[VECTORS], c1[VECTORS], c2[VECTORS], c3[VECTORS];                               \
-    const NAME##_lanes zero = {0}, word = zero + 0xffffffffu, m0 = zero + M0, m1 = zero + M1;      \
-    for (int v = 0; v < (VECTORS); v++) {                                                          \
-      for (int i = 0; i < (N); i++) c0[v][i] = p->counter[0] + (uint32_t)(v * (N) + i);            \
-      c1[v] = zero + p->counter[1];                                                                \
-      c2[v] = zero + p->counter[2];                                                                \
-      c3[v] = zero + p->counter[3];                                                                \
-    }                                                                                              \
-    uint32_t k0 = p->key[0], k1 = p->key[1];                                                       \
-    for (int round = 0; round < ROUNDS; round++, k0 += W0, k1 += W1)                               \
-      for (int v = 0; v < (VECTORS); v++) {                                                        \
-        NAME##_lanes a = (NAME##_lanes)MULTIPLY(c0[v], m0), b = (NAME##_lanes)MULTIPLY(c2[v], m1); \
-        c0[v] = (b >> 32) ^ c1[v] ^ (zero + k0);                                                   \
-        c1[v] = b & word;                                                                          \
-        c2[v] = (a >> 32) ^ c3[v] ^ (zero + k1);                                                   \
-        c3[v] = a & word;                                                                          \
-      }                                                                                            \
-    for (int v = 0; v < (VECTORS); v++) {                                                          \
-      NAME##_lanes first = (c0[v] & word) | c1[v] << 32, second = (c2[v] & word) | c3[v] << 32;    \
-      NAME##_lanes low = __builtin_shufflevector(first, second, LOW),                              \
-                   high = __builtin_shufflevector(first, second, HIGH);                            \
-      memcpy(out + 4 * (N)*v, &low, sizeof low);                                                   \
-      memcpy(out + 4 * (N)*v + 2 * (N), &high, sizeof high);                                       \
-    }                                                                                              \
-  }                                                                                                \
-  static size_t fill_##NAME(td_philox *p, uint32_t *out, size_t steps) {                           \
-    size_t done = 0;                                                                               \
-    for (; steps - done >= LANES && p->counter[0] <= UINT32_MAX - LANES; done += LANES) {          \
-      NAME##_block(p, out + 4 * done);                                                             \
-      p->counter[0] += LANES;                                                                      \
-    }                                                                                              \
-    return done;                                                                                   \
+#define DEFINE_FILL(NAME, TARGET, N, VECTORS, MULTIPLY, LOW, HIGH)                                                  \
+  typedef uint64_t NAME##_lanes __attribute__((vector_size(8 * (N))));                                              \
+  typedef uint32_t NAME##_words __attribute__((vector_size(4 * (N))));                                              \
+  __attribute__((target(TARGET))) static void NAME##_block(const td_philox *p, const uint32_t *at, uint32_t *out) { \
+    NAME##_lanes c0[VECTORS], c1[VECTORS], c2[VECTORS], c3[VECTORS];                                                \
+    const NAME##_lanes zero = {0}, word = zero + 0xffffffffu, m0 = zero + M0, m1 = zero + M1;                       \
+    for (int v = 0; v < (VECTORS); v++) {                                                                           \
+      NAME##_words from;                                                                                            \
+      memcpy(&from, at + v * (N), sizeof from);                                                                     \
+      c0[v] = __builtin_convertvector(from + p->counter[0], NAME##_lanes);                                          \
+      c1[v] = zero + p->counter[1];                                                                                 \
+      c2[v] = zero + p->counter[2];                                                                                 \
+      c3[v] = zero + p->counter[3];                                                                                 \
+    }                                                                                                               \
+    uint32_t k0 = p->key[0], k1 = p->key[1];                                                                        \
+    for (int round = 0; round < ROUNDS; round++, k0 += W0, k1 += W1)                                                \
+      for (int v = 0; v < (VECTORS); v++) {                                                                         \
+        NAME##_lanes a = (NAME##_lanes)MULTIPLY(c0[v], m0), b = (NAME##_lanes)MULTIPLY(c2[v], m1);                  \
+        c0[v] = (b >> 32) ^ c1[v] ^ (zero + k0);                                                                    \
+        c1[v] = b & word;                                                                                           \
+        c2[v] = (a >> 32) ^ c3[v] ^ (zero + k1);                                                                    \
+        c3[v] = a & word;                                                                                           \
+      }                                                                                                             \
+    for (int v = 0; v < (VECTORS); v++) {                                                                           \
+      NAME##_lanes first = (c0[v] & word) | c1[v] << 32, second = (c2[v] & word) | c3[v] << 32;                     \
+      NAME##_lanes low = __builtin_shufflevector(first, second, LOW),                                               \
+                   high = __builtin_shufflevector(first, second, HIGH);                                             \
+      memcpy(out + 4 * (N)*v, &low, sizeof low);                                                                    \
+      memcpy(out + 4 * (N)*v + 2 * (N), &high, sizeof high);                                                        \
+    }                                                                                                               \
   }
 #define COMMA                 ,
 #define MULTIPLY_AVX2(a, b)   _mm256_mul_epu32((__m256i)(a), (__m256i)(b))
@@ -145,23 +132,45 @@ DEFINE_FILL(avx512, "avx512f", 8, 2, MULTIPLY_AVX512, 0 COMMA 8 COMMA 1 COMMA 9 
             4 COMMA 12 COMMA 5 COMMA 13 COMMA 6 COMMA 14 COMMA 7 COMMA 15)
 #endif
 
-static fill_fn *choose_fill(void) {
+static block_fn *choose_block(void) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return fill_avx512;
-  if (__builtin_cpu_supports("avx2")) return fill_avx2;
+  if (__builtin_cpu_supports("avx512f")) return avx512_block;
+  if (__builtin_cpu_supports("avx2")) return avx2_block;
 #endif
-  return fill_plain;
+  return plain_block;
 }
 
 void td_philox_fill(td_philox *p, uint32_t *out, size_t steps) {
-  fill_fn *fill = steps >= LANES ? choose_fill() : fill_plain;
+  static const uint32_t next[LANES] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  block_fn *block = steps >= LANES ? choose_block() : NULL;
   while (steps) {
-    size_t done = fill(p, out, steps);
-    if (!done) { /* fewer steps left than lanes, or a carry is near */
+    size_t done = 1;
+    if (steps >= LANES && p->counter[0] <= UINT32_MAX - LANES) {
+      block(p, next, out);
+      p->counter[0] += done = LANES;
+    } else { /* few are left, or a carry is near */
       td_philox_next(p, out);
-      done = 1;
     }
     out += 4 * done;
     steps -= done;
+  }
+}
+
+void td_philox_fill_at(const td_philox *p, const uint32_t *at, uint32_t *out, size_t count) {
+  block_fn *block = choose_block();
+  for (size_t i = 0; i < count; i += LANES, out += 4 * LANES) {
+    uint32_t block_at[LANES] = {0}, block_out[4 * LANES], last = 0;
+    size_t n = TD_MIN(count - i, (size_t)LANES);
+    memcpy(block_at, at + i, n * sizeof *at);
+    for (size_t k = 0; k < n; k++) last = TD_MAX(last, block_at[k]);
+    if (last <= UINT32_MAX - p->counter[0]) {
+      block(p, block_at, n == LANES ? out : block_out);
+      if (n < LANES) memcpy(out, block_out, 4 * n * sizeof *out);
+      continue;
+    }
+    for (size_t k = 0; k < n; k++) { /* a carry out of the lowest word */
+      td_philox q = td_philox_at(p, block_at[k]);
+      td_philox_next(&q, out + 4 * k);
+    }
   }
 }

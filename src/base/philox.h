@@ -38,6 +38,9 @@ void td_philox_next(td_philox *p, uint32_t out[TD_PHILOX_WORDS]);
 /* `steps` steps at once, 4 * steps words in the order of td_philox_next(); vectorised. */
 void td_philox_fill(td_philox *p, uint32_t *out, size_t steps);
 
+/* The single steps `at[i]` further on than `p`, in that order: 4 * count words; vectorised. */
+void td_philox_fill_at(const td_philox *p, const uint32_t *at, uint32_t *out, size_t count);
+
 /* Words to numbers in [0, 1): the mantissa's bits are the words' low bits. */
 static inline float td_philox_float(uint32_t x) {
   uint32_t bits = (x & 0x7fffffu) | 127u << 23;

@@ -55,6 +55,22 @@ static void test_fill_is_next_repeated(void **state) {
   }
 }
 
+static void test_fill_at_is_next_of_each(void **state) {
+  td_philox p = {{0u - 5000, ~0u, 3, 9}, {1, 2}}; /* the later ones carry */
+  uint32_t at[50] = {0}, filled[4 * 50 + 1], one[4];
+  for (size_t count = 0; count <= TD_COUNT(at); count++) {
+    for (size_t i = 0; i < count; i++) at[i] = (uint32_t)(i * i * 7 % 300 * (i < 30 ? 10 : 40));
+    filled[4 * count] = 42;
+    td_philox_fill_at(&p, at, filled, count);
+    for (size_t i = 0; i < count; i++) {
+      td_philox q = td_philox_at(&p, at[i]);
+      td_philox_next(&q, one);
+      assert_memory_equal(filled + 4 * i, one, sizeof one);
+    }
+    assert_int_equal(filled[4 * count], 42);
+  }
+}
+
 static void test_skip_is_next_repeated(void **state) {
   td_philox p = td_philox_from_seeds(1, UINT64_MAX), q = p;
   uint32_t one[4];
@@ -95,7 +111,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_known_answers),         cmocka_unit_test(test_fill_is_next_repeated),
       cmocka_unit_test(test_skip_is_next_repeated), cmocka_unit_test(test_numbers),
-      cmocka_unit_test(test_stateless_seeds),
+      cmocka_unit_test(test_stateless_seeds),       cmocka_unit_test(test_fill_at_is_next_of_each),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,10 +97,15 @@ static void normals_plain(float *out, const uint32_t *words, int pairs) { normal
 __attribute__((target("avx2"))) static void normals_avx2(float *out, const uint32_t *words, int pairs) {
   normals_loop(out, words, pairs);
 }
+__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) static void normals_avx512(
+    float *out, const uint32_t *words, int pairs) {
+  normals_loop(out, words, pairs);
+}
 #endif
 
 static normals_fn *choose_normals(void) {
 #if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return normals_avx512;
   if (__builtin_cpu_supports("avx2")) return normals_avx2;
 #endif
   return normals_plain;
@@ -170,8 +175,9 @@ static void int_elements(const td_random_spec *s, void *out, const uint32_t *w, 
   }
 }
 
-/* A group of the truncated distribution has a stretch of the stream of its own and draws until it is full. It uses
- * the C library's functions: what is rejected must not hang on a last digit. */
+/* ---- truncated normals: a group has a stretch of the stream of its own and draws until it is full ---- */
+
+/* With the C library's functions: what is rejected must not hang on a last digit. */
 static void truncated_group(td_dtype t, void *out, td_philox stream, int n) {
   td_philox_words words = td_philox_words_of(stream);
   for (int i = 0; i < n;) {
@@ -193,13 +199,69 @@ static void truncated_group(td_dtype t, void *out, td_philox stream, int n) {
   }
 }
 
+/* The fast functions are off by less than 1e-6: which of their numbers they cannot tell from 2. */
+static const float surely_below = 1.99999f, surely_above = 2.00001f;
+
+static bool is_doubtful(float x) { return fabsf(x) >= surely_below && fabsf(x) <= surely_above; }
+
+/* Adds what a group takes of a step's four numbers to the `have` it has; how many it has then. */
+static int take(float *group, int have, float made[4], const uint32_t words[4]) {
+  float most = TD_MAX(TD_MAX(fabsf(made[0]), fabsf(made[1])), TD_MAX(fabsf(made[2]), fabsf(made[3])));
+  if (!have && most < surely_below) {
+    memcpy(group, made, 4 * sizeof *made);
+    return 4;
+  }
+  for (int k = 0; k < 4; k += 2) {
+    if (is_doubtful(made[k]) || is_doubtful(made[k + 1])) td_random_normal_pair(words[k], words[k + 1], made + k);
+    for (int i = k; i < k + 2 && have < 4; i++)
+      if (fabsf(made[i]) < 2.0f) group[have++] = made[i];
+  }
+  return have;
+}
+
+/* `groups` (at most CHUNK) full groups of four floats from where `from` stands: a step for all of them, then one more
+ * for those that rejected any, until there are none. */
+static void truncated_chunk(const td_philox *from, float *out, int groups) {
+  uint32_t at[CHUNK], words[WORDS];
+  float made[WORDS];
+  uint8_t waiting[CHUNK], have[CHUNK] = {0};
+  normals_fn *normals = choose_normals();
+  for (int i = 0; i < groups; i++) {
+    waiting[i] = (uint8_t)i;
+    at[i] = (uint32_t)i * TRUNCATED_STEPS;
+  }
+  while (groups) {
+    int left = 0;
+    td_philox_fill_at(from, at, words, (size_t)groups);
+    normals(made, words, 2 * groups);
+    for (int i = 0; i < groups; i++) {
+      int g = waiting[i];
+      have[g] = (uint8_t)take(out + 4 * g, have[g], made + 4 * i, words + 4 * i);
+      waiting[left] = (uint8_t)g;
+      at[left] = at[i] + 1;
+      left += have[g] < 4;
+    }
+    groups = left;
+  }
+}
+
 static void fill_truncated(const td_random_spec *s, const td_philox *stream, char *out, int64_t count, int64_t begin,
                            int64_t end) {
   int group = td_random_group_size(s);
   size_t size = td_dtype_size(s->dtype);
   /* TensorFlow's reservation: 256 samples of 32 bits an element, four of them a step */
   uint64_t steps = (uint64_t)group * TRUNCATED_STEPS / TD_PHILOX_WORDS;
-  for (int64_t g = begin; g < end; g++)
+  int64_t g = begin, full = s->dtype == TD_DOUBLE ? begin : TD_MIN(end, count / group);
+  while (g < full) {
+    float values[WORDS];
+    int groups = (int)TD_MIN(full - g, (int64_t)CHUNK);
+    td_philox from = td_philox_at(stream, (uint64_t)g * steps);
+    char *at = out + (size_t)(g * group) * size;
+    truncated_chunk(&from, s->dtype == TD_FLOAT ? (float *)at : values, groups);
+    if (s->dtype != TD_FLOAT) from_floats(s->dtype, at, values, groups * group);
+    g += groups;
+  }
+  for (; g < end; g++)
     truncated_group(s->dtype, out + (size_t)(g * group) * size, td_philox_at(stream, (uint64_t)g * steps),
                     (int)TD_MIN(count - g * group, (int64_t)group));
 }

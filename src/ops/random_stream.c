@@ -77,7 +77,7 @@ static void fill_part(void *arg, int64_t begin, int64_t end) {
 
 /* Of a group. */
 static double unit_ns(const td_random_spec *s) {
-  if (s->kind == TD_RANDOM_TRUNCATED) return 80;
+  if (s->kind == TD_RANDOM_TRUNCATED) return s->dtype == TD_DOUBLE ? 80 : 20;
   if (s->kind == TD_RANDOM_NORMAL) return s->dtype == TD_DOUBLE ? 80 : 10;
   return 5;
 }

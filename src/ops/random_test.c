@@ -13,6 +13,7 @@
 #include "base/pool.h"
 #include "framework/cancellation.h"
 #include "framework/resource.h"
+#include "ops/random_fill.h"
 #include "ops/testing.h"
 
 /* Shape [3,3], seed 5, seed2 7, two runs of one kernel; TensorFlow 1.15.5 and 2.15.1 agree on all of them. */
@@ -380,10 +381,31 @@ static void test_shared_kernel(void **state) {
   td_tensor_release(shape);
 }
 
+/* Word by word, with the C library's functions. */
+static void test_truncated_group_by_group(void **state) {
+  enum { COUNT = 40001, GROUP = 4, STEPS = 256 };
+  static const td_random_spec spec = {TD_RANDOM_TRUNCATED, TD_FLOAT, 0, 0};
+  td_philox stream = td_philox_from_key_counter(77, UINT32_MAX - 1000000, 5); /* a carry is on the way */
+  float *out = td_new_array(float, COUNT);
+  td_random_fill(&spec, &stream, out, COUNT, 0, (COUNT + GROUP - 1) / GROUP);
+  for (int g = 0; g * GROUP < COUNT; g++) {
+    td_philox_words words = td_philox_words_of(td_philox_at(&stream, (uint64_t)g * STEPS));
+    for (int i = g * GROUP; i < TD_MIN((g + 1) * GROUP, COUNT);) {
+      uint32_t x0 = td_philox_word(&words), x1 = td_philox_word(&words);
+      float pair[2];
+      td_random_normal_pair(x0, x1, pair);
+      for (int k = 0; k < 2 && i < TD_MIN((g + 1) * GROUP, COUNT); k++)
+        if (fabsf(pair[k]) < 2.0f) assert_true(fabsf(out[i++] - pair[k]) < 2e-6f);
+    }
+  }
+  td_free(out);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stateful_streams),
       cmocka_unit_test(test_stateless_streams),
+      cmocka_unit_test(test_truncated_group_by_group),
       cmocka_unit_test(test_integers),
       cmocka_unit_test(test_shuffle),
       cmocka_unit_test(test_multinomial),
