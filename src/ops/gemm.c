@@ -178,7 +178,7 @@ void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_ge
   split s = {heavy, g, after, arg, 0, g->n > g->m}; /* along the longer side: less of the other one is packed again */
   int64_t total = s.by_columns ? g->n : g->m;
   /* by the shape alone, so that results do not depend on the number of threads; borders that suit the vectors */
-  int64_t pieces = ns < 6400000 ? (int64_t)(ns / 100000) + 1 : 64;
+  int64_t pieces = ns < 12800000 ? (int64_t)(ns / 200000) + 1 : 64;
   s.unit = (TD_MAX(total, 1) + pieces - 1) / pieces;
   if (pieces > 1) s.unit = TD_MAX((s.unit + 15) / 16 * 16, (int64_t)LEAST_LINES);
   pieces = TD_MAX((total + s.unit - 1) / s.unit, 1);
