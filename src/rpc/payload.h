@@ -20,7 +20,7 @@ typedef struct td_payload {
   td_segment *segments;
   size_t count, capacity;
   size_t size;                    /* bytes of all segments */
-  struct td_payload_chunk *chunk; /* where small copies go; its segments own it */
+  struct td_payload_chunk *chunk; /* where small copies go; the payload's */
 } td_payload;
 
 /* A zeroed td_payload is the empty message. */
