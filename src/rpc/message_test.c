@@ -279,12 +279,9 @@ static void queue_writes_messages(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(payload_releases_once),
-      cmocka_unit_test(small_copies_share_segments),
-      cmocka_unit_test(gathers_in_any_pieces),
-      cmocka_unit_test(hostile_prefixes),
-      cmocka_unit_test(budgets_hold),
-      cmocka_unit_test(receivers_get_windows_and_bytes),
+      cmocka_unit_test(payload_releases_once), cmocka_unit_test(small_copies_share_segments),
+      cmocka_unit_test(gathers_in_any_pieces), cmocka_unit_test(hostile_prefixes),
+      cmocka_unit_test(budgets_hold),          cmocka_unit_test(receivers_get_windows_and_bytes),
       cmocka_unit_test(queue_writes_messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
