@@ -43,6 +43,12 @@ static inline void copy_short(char *restrict d, const char *restrict s, size_t n
   }
 }
 
+/* More than 32 bytes, not worth a call either; the last ones may overlap those before. */
+static inline void copy_medium(char *d, const char *s, size_t n) {
+  for (size_t i = 0; i + 32 < n; i += 32) memcpy(d + i, s + i, 32);
+  memcpy(d + n - 32, s + n - 32, 32);
+}
+
 static void copy_rows(const run *r, int64_t src_at, int64_t dst_at, int64_t begin, int64_t end) {
   size_t size = td_dtype_size((td_dtype)r->src->dtype), bytes = (size_t)r->plane.q * size;
   ptrdiff_t from = r->plane.from_p * (ptrdiff_t)size, to = r->plane.to_p * (ptrdiff_t)size;
@@ -50,6 +56,8 @@ static void copy_rows(const run *r, int64_t src_at, int64_t dst_at, int64_t begi
   char *d = (char *)r->dst->data + dst_at * (ptrdiff_t)size + begin * to;
   if (bytes <= 32) {
     for (int64_t i = begin; i < end; i++, s += from, d += to) copy_short(d, s, bytes);
+  } else if (bytes <= 256) {
+    for (int64_t i = begin; i < end; i++, s += from, d += to) copy_medium(d, s, bytes);
   } else {
     for (int64_t i = begin; i < end; i++, s += from, d += to) memcpy(d, s, bytes);
   }
