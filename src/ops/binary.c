@@ -133,7 +133,7 @@ static const op_info infos[] = {
     {"Mod", TD_BIN_TruncateMod, 0, 5, NULL},
     {"FloorMod", TD_BIN_FloorMod, 0, 5, NULL},
     {"TruncateMod", TD_BIN_TruncateMod, 0, 5, NULL},
-    {"Pow", TD_BIN_Pow, 0, 10, NULL},
+    {"Pow", TD_BIN_Pow, 0, 5, NULL},
     {"Maximum", TD_BIN_Maximum, 0, 0.3f, NULL},
     {"Minimum", TD_BIN_Minimum, 0, 0.3f, NULL},
     {"SquaredDifference", TD_BIN_SquaredDifference, 0, 0.3f, NULL},

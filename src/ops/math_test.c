@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,6 +280,58 @@ static void test_erf(void **state) {
   td_tensor_release(x);
 }
 
+static double ulp_of(float v) { return (double)(nextafterf(fabsf(v), INFINITY) - fabsf(v)); }
+
+/* Bases of both signs and all sizes; powers whole and broken; every block but the first with a special value. */
+static void test_pow(void **state) {
+  static const float special[] = {0, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, FLT_MIN / 8, FLT_MAX};
+  int64_t n = 256 * (int64_t)(TD_COUNT(special) * TD_COUNT(special) + 2) + 77;
+  td_tensor *in[2];
+  for (int k = 0; k < 2; k++) assert_null(td_tensor_create_dims(TD_FLOAT, 1, &n, &in[k]));
+  float *x = TD_DATA(in[0], float), *y = TD_DATA(in[1], float);
+  for (int64_t i = 0; i < n; i++) {
+    x[i] = ldexpf((float)(i * 7919 % 1000 + 1) / 500, (int)(i % 41) - 20) * (i % 3 ? 1 : -1);
+    y[i] = i % 2 ? (float)(i % 19 - 9) : (float)(i * 31 % 1000) / 250 - 2;
+  }
+  for (size_t i = 0; i < TD_COUNT(special) * TD_COUNT(special); i++) {
+    int64_t at = 256 * (int64_t)(i + 1) + (int64_t)i % 256;
+    x[at] = special[i / TD_COUNT(special)];
+    y[at] = special[i % TD_COUNT(special)];
+  }
+  td_op_run run = {.op = "Pow", .attrs = "T: float", .in = in, .in_count = 2};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < n; i++) {
+    float got = TD_DATA(run.out[0], float)[i], want = powf(x[i], y[i]);
+    if (isfinite(want) && want != 0)
+      assert_true(fabs((double)got - pow((double)x[i], (double)y[i])) <= 1.5 * ulp_of(want));
+    else
+      assert_true(got == want || (isnan(got) && isnan(want)));
+  }
+  td_tensor_release(run.out[0]);
+  for (int k = 0; k < 2; k++) td_tensor_release(in[k]);
+}
+
+/* Within 2 ULP, and right at the ends. */
+static void test_rsqrt(void **state) {
+  static const float ends[] = {0, -0.0f, INFINITY, NAN, -1, FLT_MAX, FLT_MIN, 4};
+  int64_t n = 4001;
+  td_tensor *x;
+  assert_null(td_tensor_create_dims(TD_FLOAT, 1, &n, &x));
+  for (int64_t i = 0; i < n; i++) TD_DATA(x, float)[i] = ldexpf(1 + (float)(i % 997) / 997, (int)(i % 250) - 125);
+  memcpy(x->data, ends, sizeof ends);
+  td_op_run run = {.op = "Rsqrt", .attrs = "T: float", .in = &x, .in_count = 1};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < n; i++) {
+    float got = TD_DATA(run.out[0], float)[i], from = TD_DATA(x, float)[i], want = 1 / sqrtf(from);
+    if (isfinite(want) && want != 0)
+      assert_true(fabs((double)got - 1 / sqrt((double)from)) <= 2 * ulp_of(want));
+    else
+      assert_true(got == want || (isnan(got) && isnan(want)));
+  }
+  td_tensor_release(run.out[0]);
+  td_tensor_release(x);
+}
+
 int main(void) {
   static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
                                              cmocka_unit_test(test_large_reductions),
@@ -288,6 +341,8 @@ int main(void) {
                                              cmocka_unit_test(test_float8),
                                              cmocka_unit_test(test_long_searches),
                                              cmocka_unit_test(test_places_in_a_long_vector),
-                                             cmocka_unit_test(test_erf)};
+                                             cmocka_unit_test(test_erf),
+                                             cmocka_unit_test(test_pow),
+                                             cmocka_unit_test(test_rsqrt)};
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

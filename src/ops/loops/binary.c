@@ -1,5 +1,6 @@
 /* Binary loops that vectorise. Compiled once per instruction set. Integers wrap: sums and products of signed types
  * run as unsigned (td_binary_loop() maps them). */
+#include <float.h>
 #include <math.h>
 
 #include "ops/loops/loops.h"
@@ -94,12 +95,37 @@
   }
 LOOPS(DEFINE)
 
+#ifdef __AVX2__
+/* A block with a zero, an infinity or a NaN goes through the C library. */
+static int Pow_FLOAT(const void *xv, const void *yv, void *zv, int64_t n, double p) {
+  enum { BLOCK = 256 };
+  const float *x = xv, *y = yv;
+  float *z = zv;
+  for (int64_t at = 0; at < n; at += BLOCK, x += BLOCK, y += BLOCK, z += BLOCK) {
+    int64_t m = n - at < BLOCK ? n - at : BLOCK;
+    int special = 0;
+    for (int64_t i = 0; i < m; i++)
+      special |= (x[i] == 0) | !(__builtin_fabsf(x[i]) <= FLT_MAX) | !(__builtin_fabsf(y[i]) <= FLT_MAX);
+    if (special) {
+      for (int64_t i = 0; i < m; i++) z[i] = powf(x[i], y[i]);
+    } else {
+      TD_VECTOR_LOOP
+      for (int64_t i = 0; i < m; i++) z[i] = vm_powf(x[i], y[i]);
+    }
+  }
+  return TD_LOOP_OK;
+}
+#else /* two lanes of double are no match for it */
+DEFINE(Pow, FLOAT, float, float, powf(a, b))
+#endif
+
 td_binary_fn TD_ISA_NAME(td_binary_loop)(int op, td_dtype t) {
   switch (op * 32 + (int)t) {
 #define CASE(name, t, in, out, value) \
   case TD_BIN_##name * 32 + TD_##t:   \
     return name##_##t;
     LOOPS(CASE)
+    CASE(Pow, FLOAT, , , )
     default:
       return NULL;
   }

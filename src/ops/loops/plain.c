@@ -102,7 +102,6 @@ td_unary_fn td_unary_loop_plain(int op, td_dtype t) {
   X(TruncateDiv, t, c, c, trunc##s(a / b))          \
   X(TruncateMod, t, c, c, fmod##s(a, b))            \
   X(FloorMod, t, c, c, td_floor_mod##s(a, b))       \
-  X(Pow, t, c, c, pow##s(a, b))                     \
   X(Atan2, t, c, c, atan2##s(a, b))                 \
   X(NextAfter, t, c, c, nextafter##s(a, b))         \
   X(Xdivy, t, c, c, a == 0 ? 0 : a / b)             \
@@ -157,6 +156,7 @@ td_unary_fn td_unary_loop_plain(int op, td_dtype t) {
 #define BINARY(X)                                            \
   REALS_2(X, FLOAT, float, f)                                \
   REALS_2(X, DOUBLE, double, )                               \
+  X(Pow, DOUBLE, double, double, pow(a, b))                  \
   X(SoftplusGrad, DOUBLE, double, double, a / (exp(-b) + 1)) \
   COMPLEXES_2(X, COMPLEX64, td_complex64, f)                 \
   COMPLEXES_2(X, COMPLEX128, td_complex128, )                \

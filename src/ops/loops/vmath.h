@@ -192,4 +192,70 @@ static inline float vm_sincosf(float x, int32_t quarter) {
   return vm_from_bits(vm_to_bits(v) ^ (q & 2) << 30);
 }
 
+/* ---- powers, in double: a logarithm times a large exponent needs more digits than a float has ---- */
+
+#ifdef __FMA__
+#define VM_MADD_DOUBLE(a, b, c) __builtin_fma(a, b, c)
+#else
+#define VM_MADD_DOUBLE(a, b, c) ((a) * (b) + (c))
+#endif
+
+static inline uint64_t vm_to_bits_double(double d) {
+  uint64_t u;
+  memcpy(&u, &d, 8);
+  return u;
+}
+static inline double vm_from_bits_double(uint64_t u) {
+  double d;
+  memcpy(&d, &u, 8);
+  return d;
+}
+
+#define VM_ROUND 6755399441055744.0 /* 1.5 * 2^52: adding it rounds to an integer in the low bits */
+
+/* log2 of a positive normal number, to 2e-12: the series of the area hyperbolic tangent. */
+static inline double vm_log2_double(double x) {
+  uint64_t bits = vm_to_bits_double(x), one = UINT64_C(1) << 52;
+  /* mantissa in [sqrt(1/2), sqrt(2)) and the exponent that goes with it, counted from -1024 */
+  uint64_t e = (bits - UINT64_C(0x3fe6a09e667f3bcd) + 1024 * one) >> 52;
+  double m = vm_from_bits_double(bits - (e - 1024) * one);
+  double k = vm_from_bits_double(vm_to_bits_double(VM_ROUND) + e - 1024) - VM_ROUND;
+  double s = (m - 1) / (m + 1), z = s * s;
+  double p = 1.0 / 13;
+  p = VM_MADD_DOUBLE(p, z, 1.0 / 11);
+  p = VM_MADD_DOUBLE(p, z, 1.0 / 9);
+  p = VM_MADD_DOUBLE(p, z, 1.0 / 7);
+  p = VM_MADD_DOUBLE(p, z, 1.0 / 5);
+  p = VM_MADD_DOUBLE(p, z, 1.0 / 3);
+  p = VM_MADD_DOUBLE(p, z, 1.0);
+  return VM_MADD_DOUBLE(p, s * 2.8853900817779268, k); /* 2 / ln 2 */
+}
+
+/* 2^x to 1e-11, |x| <= 1000: the exponential's series. */
+static inline double vm_exp2_double(double x) {
+  double shifted = x + VM_ROUND, r = (x - (shifted - VM_ROUND)) * 0.69314718055994531;
+  double p = 1.0 / 362880;
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 40320);
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 5040);
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 720);
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 120);
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 24);
+  p = VM_MADD_DOUBLE(p, r, 1.0 / 6);
+  p = VM_MADD_DOUBLE(p, r, 0.5);
+  p = VM_MADD_DOUBLE(p, r, 1.0);
+  p = VM_MADD_DOUBLE(p, r, 1.0);
+  return vm_from_bits_double(vm_to_bits_double(p) + (vm_to_bits_double(shifted) << 52));
+}
+
+/* a^b for finite operands, a not 0: within 0.51 ULP. */
+static inline float vm_powf(float a, float b) {
+  double base = (double)a, power = (double)b, half = power * 0.5;
+  double t = power * vm_log2_double(__builtin_fabs(base));
+  t = t > 300 ? 300 : t < -300 ? -300 : t;
+  double size = vm_exp2_double(t);
+  int is_whole = __builtin_floor(power) == power, is_odd = __builtin_floor(half) != half;
+  double of_negative = is_whole ? (is_odd ? -size : size) : (double)NAN;
+  return (float)(base < 0 ? of_negative : size);
+}
+
 #endif /* TD_OPS_LOOPS_VMATH_H_ */
