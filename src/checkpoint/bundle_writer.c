@@ -8,18 +8,18 @@
 #include "checkpoint/bundle_entry.h"
 #include "checkpoint/bundle_index.h"
 #include "checkpoint/crc32c.h"
+#include "checkpoint/write_behind.h"
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 
-enum { BUFFER_SIZE = 8 << 20, SHOWN = 512 };
+enum { SHOWN = 512 };
 
 struct td_bundle_writer {
   char *prefix;
   td_new_file data;
+  td_write_behind *stream; /* into it */
   bundle_index index;
-  char *buffer;
-  size_t buffered;
-  uint64_t offset; /* of the data file, what is buffered included */
+  uint64_t offset; /* of the data file's next byte */
 };
 
 td_status td_bundle_writer_create(td_str name, td_sync when, td_bundle_writer **out) {
@@ -30,7 +30,7 @@ td_status td_bundle_writer_create(td_str name, td_sync when, td_bundle_writer **
   TD_TRY_GOTO(td_file_make_dirs(td_file_dir(td_str_of(w->prefix))));
   path = bundle_data_path(w->prefix, 0, 1);
   TD_TRY_GOTO(td_new_file_open(&w->data, path, when));
-  w->buffer = td_malloc(BUFFER_SIZE);
+  w->stream = td_write_behind_create(&w->data);
 cleanup:
   td_free(path);
   if (status) {
@@ -43,33 +43,29 @@ cleanup:
 
 void td_bundle_writer_destroy(td_bundle_writer *w) {
   if (!w) return;
+  td_write_behind_destroy(w->stream);
   td_new_file_deinit(&w->data);
   bundle_index_deinit(&w->index);
-  td_free(w->buffer);
   td_free(w->prefix);
   td_free(w);
 }
 
 /* ---- data ---- */
 
-static td_status flush(td_bundle_writer *w) {
-  td_status status = td_new_file_write(&w->data, w->buffer, w->buffered);
-  w->buffered = 0;
-  return status;
-}
-
 /* The checksum is of what was copied: another step may be writing the tensor. */
 static td_status append(td_bundle_writer *w, const void *data, size_t size, uint32_t *crc) {
   const char *p = data;
   while (size) {
-    size_t n = TD_MIN(size, BUFFER_SIZE - w->buffered);
-    memcpy(w->buffer + w->buffered, p, n);
-    *crc = td_crc32c_extend(*crc, w->buffer + w->buffered, n);
-    w->buffered += n;
+    char *to;
+    size_t room;
+    TD_TRY(td_write_behind_room(w->stream, &to, &room));
+    size_t n = TD_MIN(size, room);
+    memcpy(to, p, n);
+    *crc = td_crc32c_extend(*crc, to, n);
+    TD_TRY(td_write_behind_take(w->stream, n));
     w->offset += n;
     p += n;
     size -= n;
-    if (w->buffered == BUFFER_SIZE) TD_TRY(flush(w));
   }
   return TD_STATUS_OK;
 }
@@ -179,7 +175,7 @@ td_status td_bundle_writer_finish(td_bundle_writer *w) {
   td_new_file index = {0};
   char *path = bundle_index_path(w->prefix);
   td_status status;
-  TD_TRY_GOTO(flush(w));
+  TD_TRY_GOTO(td_write_behind_finish(w->stream));
   TD_TRY_GOTO(td_new_file_sync(&w->data));
   TD_TRY_GOTO(bundle_index_write(&w->index, &header, path, w->data.when, &index));
   /* an older bundle of this name ends here: its index must not stand beside the new data */
