@@ -41,9 +41,37 @@ static uint32_t extend_by_table(uint32_t c, const uint8_t *p, size_t size) {
 }
 
 #if defined(__x86_64__)
-#include <nmmintrin.h>
+#include <immintrin.h>
+
+/* The instruction takes three cycles but may begin in each: three neighbouring lanes are summed at once, then joined
+ * (Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction"). */
+enum { LANE = 1024 };
+
+/* A sum as LANE or 2 * LANE zero bytes after it leave it: its product with x^(8 * bytes - 33) mod the polynomial
+ * (reflected), reduced by the instruction. */
+static const uint32_t over_lane = 0x170076fa, over_two_lanes = 0xa51b6135;
+
+__attribute__((target("sse4.2,pclmul"))) static uint64_t shifted(uint64_t crc, uint32_t factor) {
+  __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128((int64_t)crc), _mm_cvtsi32_si128((int)factor), 0);
+  return _mm_crc32_u64(0, (uint64_t)_mm_cvtsi128_si64(product));
+}
+
+__attribute__((target("sse4.2,pclmul"))) static uint32_t sum_lanes(uint32_t crc, const uint8_t *p) {
+  uint64_t a = crc, b = 0, c = 0, word;
+  for (int i = 0; i < LANE; i += 8) {
+    memcpy(&word, p + i, 8);
+    a = _mm_crc32_u64(a, word);
+    memcpy(&word, p + LANE + i, 8);
+    b = _mm_crc32_u64(b, word);
+    memcpy(&word, p + 2 * LANE + i, 8);
+    c = _mm_crc32_u64(c, word);
+  }
+  return (uint32_t)(shifted(a, over_two_lanes) ^ shifted(b, over_lane) ^ c);
+}
 
 __attribute__((target("sse4.2"))) static uint32_t extend_by_instruction(uint32_t crc, const uint8_t *p, size_t size) {
+  if (__builtin_cpu_supports("pclmul"))
+    for (; size >= 3 * LANE; size -= 3 * LANE, p += 3 * LANE) crc = sum_lanes(crc, p);
   uint64_t c = crc, word;
   for (; size >= 8; size -= 8, p += 8) {
     memcpy(&word, p, 8);
