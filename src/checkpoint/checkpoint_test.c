@@ -65,6 +65,24 @@ static void test_crc(void **state) {
   assert_int_equal(td_crc32c_unmask(td_crc32c_mask(0x12345678)), 0x12345678);
 }
 
+/* However long a piece is, and wherever it begins, its sum is that of its bytes one by one. */
+static void test_crc_of_long_pieces(void **state) {
+  enum { SIZE = 20000 };
+  uint8_t *data = td_malloc(SIZE);
+  uint32_t *of_first = td_malloc((SIZE + 1) * sizeof *of_first);
+  of_first[0] = 0;
+  for (int i = 0; i < SIZE; i++) {
+    data[i] = (uint8_t)((unsigned)i * 2654435761u >> 24);
+    of_first[i + 1] = td_crc32c_extend(of_first[i], &data[i], 1);
+  }
+  for (int from = 0; from < 20; from++)
+    for (int size = 0; from + size <= SIZE; size += size < 40 ? 1 : 509)
+      assert_int_equal(td_crc32c_extend(of_first[from], data + from, (size_t)size), of_first[from + size]);
+  for (int size = 3060; size < 3090; size++) assert_int_equal(td_crc32c(data, (size_t)size), of_first[size]);
+  td_free(of_first);
+  td_free(data);
+}
+
 static void check_key(const char *name, const char *slice, const void *expected, size_t size) {
   td_slice s;
   td_strbuf key = {0};
@@ -306,6 +324,23 @@ static void test_merge(void **state) {
   td_bundle_reader_close(r);
 }
 
+/* More files than may wait for the disk, some of them gone when their turn comes. */
+static void test_many_files_behind(void **state) {
+  for (int i = 0; i < 300; i++) {
+    td_new_file file;
+    must(td_new_file_open(&file, path_of("behind"), TD_SYNC_BEHIND));
+    must(td_new_file_write(&file, &i, sizeof i));
+    must(td_new_file_sync(&file));
+    must(td_new_file_publish(&file));
+    td_new_file_deinit(&file);
+    int seen = -1;
+    assert_int_equal(read_file(path_of("behind"), &seen, sizeof seen), sizeof seen);
+    assert_int_equal(seen, i);
+    if (i % 2) unlink(path_of("behind"));
+  }
+  td_file_sync_dir(td_str_of(dir), TD_SYNC_BEHIND);
+}
+
 /* A writer that is given up leaves nothing, and an older bundle as it was. */
 static void test_abandoned(void **state) {
   td_bundle_writer *w;
@@ -378,10 +413,19 @@ static void test_snappy(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_crc),     cmocka_unit_test(test_slice_keys),    cmocka_unit_test(test_slice_texts),
-      cmocka_unit_test(test_table),   cmocka_unit_test(test_golden_bundle), cmocka_unit_test(test_corrupt_bundle),
-      cmocka_unit_test(test_strings), cmocka_unit_test(test_merge),         cmocka_unit_test(test_abandoned),
-      cmocka_unit_test(test_v1),      cmocka_unit_test(test_snappy),
+      cmocka_unit_test(test_crc),
+      cmocka_unit_test(test_crc_of_long_pieces),
+      cmocka_unit_test(test_slice_keys),
+      cmocka_unit_test(test_slice_texts),
+      cmocka_unit_test(test_table),
+      cmocka_unit_test(test_golden_bundle),
+      cmocka_unit_test(test_corrupt_bundle),
+      cmocka_unit_test(test_strings),
+      cmocka_unit_test(test_merge),
+      cmocka_unit_test(test_abandoned),
+      cmocka_unit_test(test_many_files_behind),
+      cmocka_unit_test(test_v1),
+      cmocka_unit_test(test_snappy),
   };
   return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

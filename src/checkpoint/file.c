@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -174,28 +176,64 @@ static td_status sync_and_close(int fd, const char *path) {
   return status;
 }
 
-typedef struct late_sync {
+/* What is to be synced behind its writers: by one thread, which lives while there is some, in the order of writing,
+ * each LATER_NS after that. A file system's journal holds up who changes a folder while it commits that folder or a
+ * file of it, and who has saved does change it: TensorFlow's client puts its `checkpoint` file beside the new one. */
+static const uint64_t LATER_NS = 2000000000;
+enum { MOST_LATE_SYNCS = 256 }; /* each holds a descriptor: beyond these the writer waits for its own */
+
+typedef struct late_sync late_sync;
+struct late_sync {
+  late_sync *next;
+  uint64_t due_ns;
   int fd;
   char path[];
-} late_sync;
+};
+
+static struct {
+  pthread_mutex_t lock;
+  late_sync *head, *last;
+  int count;
+  bool has_thread;
+} late = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void sync_late(late_sync *l) {
+  struct stat st;
+  if (!fstat(l->fd, &st) && !st.st_nlink) { /* removed meanwhile */
+    close(l->fd);
+  } else {
+    /* The bytes first: a journal that has to wait for them would hold up others. */
+    sync_file_range(l->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+    td_status status = sync_and_close(l->fd, l->path);
+    if (status) td_warn("A saved file may not survive the machine: %s", td_status_message(status));
+    td_status_free(status);
+  }
+  td_free(l);
+}
+
+static late_sync *next_late_sync(void) {
+  pthread_mutex_lock(&late.lock);
+  late_sync *l = late.head;
+  if (l) {
+    late.head = l->next;
+    late.count--;
+  }
+  late.has_thread = l;
+  pthread_mutex_unlock(&late.lock);
+  return l;
+}
 
 static void *sync_main(void *arg) {
-  late_sync *l = arg;
-  /* The bytes first: a file system's journal that has to wait for them would hold up who writes the next file. */
-  sync_file_range(l->fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-  td_status status = sync_and_close(l->fd, l->path);
-  if (status) td_warn("A saved file may not survive the machine: %s", td_status_message(status));
-  td_status_free(status);
-  td_free(l);
+  for (late_sync *l; (l = next_late_sync());) {
+    uint64_t now = td_now_ns();
+    uint64_t wait = l->due_ns > now ? l->due_ns - now : 0;
+    nanosleep(&(struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)}, NULL);
+    sync_late(l);
+  }
   return NULL;
 }
 
-/* Takes `fd`. A thread of its own: the disk may take seconds, and files are saved rarely. */
-static void sync_behind(int fd, const char *path) {
-  size_t size = strlen(path) + 1;
-  late_sync *l = td_malloc(sizeof *l + size);
-  l->fd = fd;
-  memcpy(l->path, path, size);
+static bool start_syncing(void) {
   pthread_attr_t attributes;
   pthread_t thread;
   sigset_t all, old; /* signals are the main thread's */
@@ -203,9 +241,31 @@ static void sync_behind(int fd, const char *path) {
   pthread_sigmask(SIG_SETMASK, &all, &old);
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  if (pthread_create(&thread, &attributes, sync_main, l)) sync_main(l);
+  bool ok = !pthread_create(&thread, &attributes, sync_main, NULL);
   pthread_attr_destroy(&attributes);
   pthread_sigmask(SIG_SETMASK, &old, NULL);
+  return ok;
+}
+
+/* Takes `fd`. */
+static void sync_behind(int fd, const char *path) {
+  size_t size = strlen(path) + 1;
+  late_sync *l = td_malloc(sizeof *l + size);
+  *l = (late_sync){.due_ns = td_now_ns() + LATER_NS, .fd = fd};
+  memcpy(l->path, path, size);
+  pthread_mutex_lock(&late.lock);
+  if (!late.has_thread) late.has_thread = start_syncing(); /* it looks for work under the lock */
+  bool is_mine = !late.has_thread || late.count == MOST_LATE_SYNCS;
+  if (!is_mine) {
+    if (late.head)
+      late.last->next = l;
+    else
+      late.head = l;
+    late.last = l;
+    late.count++;
+  }
+  pthread_mutex_unlock(&late.lock);
+  if (is_mine) sync_late(l);
 }
 
 void td_file_sync_dir(td_str path, td_sync when) {

@@ -27,7 +27,7 @@ td_status td_file_make_dirs(td_str path) TD_MUST_USE;
 
 /* When the disk has what was written. */
 typedef enum td_sync {
-  TD_SYNC_BEHIND, /* soon after the caller goes on; a failure is logged */
+  TD_SYNC_BEHIND, /* two seconds after the caller went on, or when earlier files are done; a failure is logged */
   TD_SYNC_FIRST,  /* before the caller goes on */
 } td_sync;
 
