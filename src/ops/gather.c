@@ -323,6 +323,28 @@ static td_status with_variable(td_kernel_ctx *ctx, td_status (*fn)(td_kernel_ctx
 static td_status resource_gather_compute(td_kernel_ctx *ctx) { return with_variable(ctx, gather_variable); }
 static td_status resource_gather_nd_compute(td_kernel_ctx *ctx) { return with_variable(ctx, gather_nd_variable); }
 
+/* ---- what a run costs: what is picked, not what it is picked from ---- */
+
+static const double ROW_NS = 20; /* a row that no cache holds, beside its bytes */
+
+static double gather_work_ns(const td_kernel *k, const td_value *in) {
+  const td_tensor *params = in[0].tensor, *indices = in[1].tensor;
+  const td_tensor *axis_in = k->input_count > 2 ? in[2].tensor : NULL;
+  if (!params->rank || !params->count) return 0;
+  int64_t axis = axis_in && axis_in->count ? td_tensor_int_at(axis_in, 0) : 0;
+  if (axis < 0) axis += params->rank;
+  if (axis < 0 || axis >= params->rank) return 0;
+  double elements = (double)params->count / (double)params->dims[axis] * (double)indices->count;
+  double rows = elements / (double)td_dims_product(params->dims, (int)axis + 1, params->rank);
+  if (!td_dtype_is_pod((td_dtype)params->dtype)) return rows * ROW_NS + elements * ROW_NS;
+  return rows * ROW_NS + elements * (double)td_dtype_size((td_dtype)params->dtype) / 10;
+}
+
+/* The variable is not known here; its rows are taken for short. */
+static double resource_gather_work_ns(const td_kernel *k, const td_value *in) {
+  return (double)in[1].tensor->count * ROW_NS;
+}
+
 /* ---- tables ---- */
 
 static const td_op_spec ops[] = {
@@ -340,14 +362,19 @@ static const td_op_spec ops[] = {
 };
 
 static const td_kernel_def kernels[] = {
-    {.op = "Gather", .compute = gather_compute},
+    {.op = "Gather", .work_ns = gather_work_ns, .compute = gather_compute},
     {.op = "GatherNd", .state_size = sizeof(policy), .create = policy_create, .compute = gather_nd_compute},
-    {.op = "GatherV2", .state_size = sizeof(batching), .create = batching_create, .compute = gather_v2_compute},
+    {.op = "GatherV2",
+     .work_ns = gather_work_ns,
+     .state_size = sizeof(batching),
+     .create = batching_create,
+     .compute = gather_v2_compute},
     {.op = "ResourceGather",
+     .work_ns = resource_gather_work_ns,
      .state_size = sizeof(batching),
      .create = batching_create,
      .compute = resource_gather_compute},
-    {.op = "ResourceGatherNd", .compute = resource_gather_nd_compute},
+    {.op = "ResourceGatherNd", .work_ns = resource_gather_work_ns, .compute = resource_gather_nd_compute},
 };
 
 TD_FAMILY(gather, ops, kernels);
