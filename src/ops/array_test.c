@@ -289,6 +289,41 @@ static void test_ref_variable(void **state) {
   td_variable_release(v);
 }
 
+/* Tables that grow: the numbers of 50,000 integers, 30,011 of them distinct, and the sums of rows that bear them. */
+static void test_unique_of_many(void **state) {
+  enum { N = 50000, DISTINCT = 30011, WIDTH = 20 };
+  static int32_t number_of[DISTINCT];
+  static float sums[DISTINCT][WIDTH];
+  const int64_t dims[] = {N, WIDTH};
+  td_tensor *x, *rows, *count = td_test_tensor(TD_INT32, "[]", "30012"); /* one segment stays empty */
+  assert_null(td_tensor_create_dims(TD_INT64, 1, dims, &x));
+  assert_null(td_tensor_create_dims(TD_FLOAT, 2, dims, &rows));
+  for (int64_t i = 0; i < N; i++) TD_DATA(x, int64_t)[i] = (i * 7919 % DISTINCT) << 33;
+  for (int64_t i = 0; i < rows->count; i++) TD_DATA(rows, float)[i] = (float)(i % 1001);
+  td_op_run run = run_of("Unique", "T: int64", &x, 1);
+  td_assert_runs(&run);
+  assert_int_equal(run.out[0]->count, DISTINCT);
+  memset(number_of, 0, sizeof number_of);
+  memset(sums, 0, sizeof sums);
+  for (int64_t i = 0, distinct = 0; i < N; i++) {
+    int32_t *number = &number_of[i * 7919 % DISTINCT];
+    if (!*number) {
+      *number = (int32_t)++distinct;
+      assert_true(TD_DATA(run.out[0], int64_t)[distinct - 1] == TD_DATA(x, int64_t)[i]);
+    }
+    assert_int_equal(TD_DATA(run.out[1], int32_t)[i], *number - 1);
+    for (int k = 0; k < WIDTH; k++) sums[*number - 1][k] += TD_DATA(rows, float)[i * WIDTH + k];
+  }
+  td_op_run sum = run_of("UnsortedSegmentSum", "T: float; Tindices: int32; Tnumsegments: int32",
+                         (td_tensor *[]){rows, run.out[1], count}, 3);
+  td_assert_runs(&sum);
+  assert_memory_equal(sum.out[0]->data, sums, sizeof sums);
+  for (int k = 0; k < WIDTH; k++) assert_true(TD_DATA(sum.out[0], float)[DISTINCT * WIDTH + k] == 0);
+  release_all(sum.out, sum.out_count);
+  release_all(run.out, run.out_count);
+  release_all((td_tensor *[]){x, rows, count}, 3);
+}
+
 int main(void) {
   static const struct CMUnitTest others[] = {
       cmocka_unit_test(test_views),
@@ -300,6 +335,7 @@ int main(void) {
       cmocka_unit_test(test_bad_indices_ignored),
       cmocka_unit_test(test_resource_variable),
       cmocka_unit_test(test_ref_variable),
+      cmocka_unit_test(test_unique_of_many),
       cmocka_unit_test(test_hostile),
   };
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
