@@ -28,7 +28,7 @@ endif()
 set_source_files_properties(src/ops/rows.c src/ops/training_rules.c src/ops/random_fill.c src/ops/epilogue.c src/base/philox.c PROPERTIES
   COMPILE_OPTIONS "-O3;-fno-math-errno;-fno-trapping-math;-ffp-contract=off")
 
-set_source_files_properties(src/ops/move.c src/ops/arg.c src/ops/select.c src/ops/sequence.c PROPERTIES COMPILE_OPTIONS -O3)
+set_source_files_properties(src/ops/move.c src/ops/arg.c src/ops/route.c src/ops/select.c src/ops/sequence.c PROPERTIES COMPILE_OPTIONS -O3)
 
 # Datasets and iterators: a room within the room.
 file(GLOB data_sources CONFIGURE_DEPENDS src/ops/data/*.c)

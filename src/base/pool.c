@@ -148,14 +148,15 @@ int td_pool_threads(const td_pool *p) { return p ? p->thread_count : 1; }
 void td_pool_submit(td_pool *p, td_work *w) {
   w->next = NULL;
   pthread_mutex_lock(&p->lock);
-  bool runs = p->thread_count && !p->stopping;
+  bool runs = p->thread_count && !p->stopping, sleeps = p->idle > 0;
   if (runs) {
     *p->tail = w;
     p->tail = &w->next;
     p->queued++;
-    if (p->idle) pthread_cond_signal(&p->wake);
   }
   pthread_mutex_unlock(&p->lock);
+  /* not before: a thread that wakes on this core would take its place, only to wait for the lock */
+  if (runs && sleeps) pthread_cond_signal(&p->wake);
   if (!runs) w->run(w);
 }
 
@@ -191,14 +192,15 @@ void td_pool_parallel_for(td_pool *p, int64_t n, double unit_ns, void (*fn)(void
   /* Threads that neither work nor have work waiting for them; not only sleeping ones: see thread_main(). */
   int spare = p->stopping ? 0 : p->thread_count - p->busy - p->queued;
   if (want > spare) want = TD_MAX(spare, 0);
+  int sleepers = TD_MIN(want, p->idle);
   for (int i = 0; i < want; i++) {
     helpers[i] = (loop_helper){.work.run = helper_run, .loop = &loop, .state = QUEUED};
     *p->tail = &helpers[i].work;
     p->tail = &helpers[i].work.next;
     p->queued++;
-    if (p->idle) pthread_cond_signal(&p->wake);
   }
   pthread_mutex_unlock(&p->lock);
+  for (int i = 0; i < sleepers; i++) pthread_cond_signal(&p->wake);
   run_pieces(&loop);
   if (!want) return;
   pthread_mutex_lock(&p->lock);

@@ -95,7 +95,7 @@ uint64_t td_hash(const void *data, size_t size) { return td_hash64_seeded(data, 
 static void reserve(td_strbuf *b, size_t more) {
   if (b->capacity - b->size > more) return;
   size_t capacity = TD_MAX(b->capacity * 2, b->size + more + 1);
-  capacity = TD_MAX(capacity, (size_t)64);
+  capacity = TD_MAX(capacity, (size_t)192); /* a key, a small request */
   b->data = td_realloc(b->data, capacity);
   b->capacity = capacity;
 }

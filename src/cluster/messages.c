@@ -6,58 +6,69 @@
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 
-enum { COPY_BELOW = 2048 };   /* contents smaller than this are copied into the header's segment */
+enum { COPY_BELOW = 2048 };   /* contents smaller than this are copied behind the header */
 enum { MAX_NAMES = 1 << 20 }; /* tensors and names of one request */
 
 static void release_tensor(void *t) { td_tensor_release(t); }
 
-/* Everything of the TensorProto that goes before the raw contents, or all of it when it is small or not plain. */
-static td_status tensor_head(td_tensor *t, td_strbuf *head, bool *content_follows) {
-  *content_follows = false;
-  if (!td_dtype_is_pod((td_dtype)t->dtype)) return td_tensor_encode(t, head);
+/* A TensorProto on its way into a message. */
+typedef struct outgoing_tensor {
+  td_tensor *t;
+  td_strbuf text; /* the whole of one that is not plain; */
   uint8_t header[TD_TENSOR_HEADER_MAX];
-  td_strbuf_append(head, td_str_n(header, td_tensor_proto_header(t, header)));
-  *content_follows = t->size >= COPY_BELOW;
-  if (!*content_follows) td_strbuf_append(head, td_str_n(t->data, t->size));
+  size_t header_size; /* of others, what goes before the raw contents */
+  size_t size;        /* of the whole */
+} outgoing_tensor;
+
+static td_status prepare(td_tensor *t, outgoing_tensor *o) {
+  o->t = t;
+  o->text = (td_strbuf){0};
+  if (!td_dtype_is_pod((td_dtype)t->dtype)) {
+    td_status s = td_tensor_encode(t, &o->text);
+    if (s) td_strbuf_deinit(&o->text);
+    o->size = o->text.size;
+    return s;
+  }
+  o->header_size = td_tensor_proto_header(t, o->header);
+  o->size = o->header_size + t->size;
   return TD_STATUS_OK;
 }
 
-/* Appends `prefix` (taken), the tensor's head (taken) and its content. */
-static void add_parts(td_payload *p, td_strbuf *prefix, td_strbuf *head, td_tensor *t, bool content_follows) {
-  td_strbuf_append(prefix, td_strbuf_view(head));
-  td_strbuf_deinit(head);
-  size_t size = prefix->size;
-  td_payload_take(p, td_strbuf_take(prefix), size);
-  if (content_follows) td_payload_add(p, t->data, t->size, release_tensor, td_tensor_retain(t));
+static void put_header(td_payload *p, uint32_t number, size_t size) {
+  uint8_t bytes[2 * TD_WIRE_MAX_VARINT], *end = td_wire_write_varint(bytes, (uint64_t)number << 3 | TD_WIRE_BYTES);
+  end = td_wire_write_varint(end, size);
+  td_payload_copy(p, bytes, (size_t)(end - bytes));
+}
+
+static void put(td_payload *p, outgoing_tensor *o) {
+  td_tensor *t = o->t;
+  if (o->text.size) {
+    td_payload_take(p, td_strbuf_take(&o->text), o->size);
+    return;
+  }
+  td_payload_copy(p, o->header, o->header_size);
+  if (t->size < COPY_BELOW)
+    td_payload_copy(p, t->data, t->size);
+  else
+    td_payload_add(p, t->data, t->size, release_tensor, td_tensor_retain(t));
 }
 
 td_status td_payload_add_tensor(td_payload *p, uint32_t number, td_tensor *t) {
-  td_strbuf prefix = {0}, head = {0};
-  bool follows;
-  td_status s = tensor_head(t, &head, &follows);
-  if (s) {
-    td_strbuf_deinit(&head);
-    return s;
-  }
-  td_wire_put_header(&prefix, number, head.size + (follows ? t->size : 0));
-  add_parts(p, &prefix, &head, t, follows);
+  outgoing_tensor o;
+  TD_TRY(prepare(t, &o));
+  put_header(p, number, o.size);
+  put(p, &o);
   return TD_STATUS_OK;
 }
 
 td_status td_payload_add_named_tensor(td_payload *p, uint32_t number, td_str name, td_tensor *t) {
-  td_strbuf prefix = {0}, head = {0};
-  bool follows;
-  td_status s = tensor_head(t, &head, &follows);
-  if (s) {
-    td_strbuf_deinit(&head);
-    return s;
-  }
-  size_t tensor_size = head.size + (follows ? t->size : 0);
-  td_wire_put_header(&prefix, number,
-                     td_wire_header_size(1, name.size) + name.size + td_wire_header_size(2, tensor_size) + tensor_size);
-  td_wire_put_bytes(&prefix, 1, name);
-  td_wire_put_header(&prefix, 2, tensor_size);
-  add_parts(p, &prefix, &head, t, follows);
+  outgoing_tensor o;
+  TD_TRY(prepare(t, &o));
+  put_header(p, number, td_wire_header_size(1, name.size) + name.size + td_wire_header_size(2, o.size) + o.size);
+  put_header(p, 1, name.size);
+  td_payload_copy(p, name.data, name.size);
+  put_header(p, 2, o.size);
+  put(p, &o);
   return TD_STATUS_OK;
 }
 

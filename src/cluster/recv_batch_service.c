@@ -28,7 +28,8 @@ typedef struct want {
   struct want *next;
 } want;
 
-/* One reference each: the table's, the step's cancellation's, the waiting call's, and of each want that waits. */
+/* One reference each: the table's, the step's cancellation's, the waiting call's, a posted flush's, and of each want
+ * that waits. */
 struct batch {
   atomic_uint refs;
   td_task *task;
@@ -42,8 +43,10 @@ struct batch {
   size_t left;               /* not sent yet */
   td_status failure;
   td_call *call; /* waits for the next tensor */
-  bool is_starting, gave_up;
+  bool gave_up;
   bool tells_number; /* the next reply says what the set is known by */
+  bool flushes;      /* `flush` is on its way to the call's loop */
+  td_work flush;
   size_t count;
   want wants[];
 };
@@ -137,7 +140,7 @@ typedef struct answer {
 } answer;
 
 static bool take_answer(batch *b, answer *a) {
-  if (b->is_starting || !b->call || (!b->ready && !b->failure)) return false;
+  if (!b->call || (!b->ready && !b->failure)) return false;
   *a = (answer){.call = b->call, .failure = td_status_retain(b->failure)};
   b->call = NULL;
   if (a->failure) return true;
@@ -195,10 +198,25 @@ static void give_answer(batch *b, const answer *a) {
   }
 }
 
+static void answer_if_due(batch *b) {
+  answer a;
+  pthread_mutex_lock(&b->lock);
+  b->flushes = false;
+  bool has_answer = take_answer(b, &a);
+  pthread_mutex_unlock(&b->lock);
+  if (has_answer) give_answer(b, &a);
+}
+
+static void flush(td_work *w) {
+  batch *b = TD_CONTAINER_OF(w, batch, flush);
+  answer_if_due(b);
+  release(b);
+}
+
+/* What comes before the call's loop gets to it goes out in one reply. */
 static void want_done(td_recv *recv, td_status status, td_tensor *t, bool is_dead) {
   want *w = TD_CONTAINER_OF(recv, want, recv);
   batch *b = w->batch;
-  answer a;
   pthread_mutex_lock(&b->lock);
   if (status && !b->failure) b->failure = td_status_retain(status);
   if (b->failure) {
@@ -209,10 +227,15 @@ static void want_done(td_recv *recv, td_status status, td_tensor *t, bool is_dea
     *b->ready_last = w;
     b->ready_last = &w->next;
   }
-  bool has_answer = take_answer(b, &a), ends = status && !has_answer;
+  bool ends = status && !b->call;
+  td_loop *posts = b->call && !b->flushes ? td_call_loop(b->call) : NULL;
+  if (posts) {
+    b->flushes = true;
+    retain(b);
+  }
   pthread_mutex_unlock(&b->lock);
   td_status_free(status);
-  if (has_answer) give_answer(b, &a);
+  if (posts) td_loop_post(posts, &b->flush);
   if (ends) end(b); /* who asks for the rest hears that there is none */
   release(b);
 }
@@ -318,8 +341,8 @@ static td_status batch_create(td_task *task, const request *r, td_str bytes, bat
   b->tells_number = r->wants_number;
   b->on_cancel.cancelled = step_cancelled;
   b->ready_last = &b->ready;
+  b->flush.run = flush;
   b->left = b->count = keys->count;
-  b->is_starting = true;
   for (size_t i = 0; i < b->count; i++) b->wants[i] = (want){.batch = b, .recv.done = want_done, .key = &keys->keys[i]};
   td_status s = td_step_table_get(task->steps, r->step_id, 0, &b->entry);
   if (s)
@@ -338,9 +361,10 @@ static void say_unknown(td_call *call) {
   td_call_reply(call, &message);
 }
 
-/* Waits for each tensor; those that are there come at once, and go out together. */
+/* Waits for each tensor. Those that are there come at once, and go out together: no flush is posted while `flushes`. */
 static void start(batch *b, td_call *call) {
   b->call = call;
+  b->flushes = true;
   on_call_cancel(b, call);
   enter(b->task->batches, b);
   retain(b);
@@ -350,12 +374,7 @@ static void start(batch *b, td_call *call) {
     td_rendezvous_recv(td_step_rendezvous_local(b->entry->rendezvous), &b->wants[i].key->key, b->wants[i].key->frame,
                        &b->wants[i].recv);
   }
-  answer a;
-  pthread_mutex_lock(&b->lock);
-  b->is_starting = false;
-  bool has_answer = take_answer(b, &a);
-  pthread_mutex_unlock(&b->lock);
-  if (has_answer) give_answer(b, &a);
+  answer_if_due(b);
 }
 
 static void await_rest(batch *b, td_call *call) {

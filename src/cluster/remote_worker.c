@@ -154,7 +154,7 @@ static td_status take_results(td_run_graph *r, td_str reply) {
     if (f.number == 5 && f.type == TD_WIRE_VARINT) code = (int)f.value;
     if (f.number == 6 && f.type == TD_WIRE_BYTES) message = f.bytes;
     if (f.number == 2 && f.type == TD_WIRE_BYTES) td_strbuf_append(&r->step_stats, f.bytes);
-    if (f.number == 3 && f.type == TD_WIRE_BYTES) td_strbuf_append(&r->cost_graph, f.bytes);
+    if (f.number == 3 && f.type == TD_WIRE_BYTES && f.bytes.size) td_strbuf_append(&r->cost_graph, f.bytes);
     if (f.number == 4 && f.type == TD_WIRE_BYTES) td_wire_put_bytes(&r->metadata, 3, f.bytes);
     if (f.number == 1 && f.type == TD_WIRE_BYTES) {
       td_arena arena = {0};

@@ -4,8 +4,9 @@
  * Rules: `lock` guards the `value` pointer. A reader retains the value under the shared lock and lets go of the
  * lock (td_variable_read); so a buffer that a reader still holds must not be changed: a dense writer that finds the
  * buffer shared writes into a copy and swaps it in (td_variable_write). Sparse writers of large tables do not copy:
- * on ref variables they write in place (the race that TensorFlow allows); on resource variables the first sparse
- * write sets copy_on_read, after which plain reads copy and gathers hold the shared lock.
+ * on ref variables they write in place, without use_locking several at a time (the race that TensorFlow allows); on
+ * resource variables the first sparse write sets copy_on_read, after which plain reads copy and gathers hold the shared
+ * lock.
  */
 #ifndef TD_FRAMEWORK_VARIABLE_H_
 #define TD_FRAMEWORK_VARIABLE_H_

@@ -16,17 +16,17 @@ td_optimize_options td_optimize_options_of(const Pb__GraphOptions *g) {
   bool all = !o || o->opt_level >= LEVEL_L1;
   out.fold_constants = all || o->do_constant_folding;
   out.merge_common = all || o->do_common_subexpression_elimination;
-  out.skip_identities = out.copy_constants = all;
+  out.drop_unread = out.skip_identities = out.copy_constants = all;
   if (o && o->max_folded_constant_in_bytes > 0) out.max_folded_bytes = (size_t)o->max_folded_constant_in_bytes;
   if (!r) return out;
   if (r->constant_folding == TOGGLE_OFF) out.fold_constants = false;
   if (r->common_subgraph_elimination == TOGGLE_OFF) out.merge_common = false;
-  if (r->dependency_optimization == TOGGLE_OFF) out.skip_identities = false;
+  if (r->dependency_optimization == TOGGLE_OFF) out.drop_unread = out.skip_identities = false;
   return out;
 }
 
 bool td_optimize_wants_any(const td_optimize_options *o) {
-  return o->fold_constants || o->merge_common || o->skip_identities || o->copy_constants;
+  return o->fold_constants || o->merge_common || o->drop_unread || o->skip_identities || o->copy_constants;
 }
 
 /* ---- nodes ---- */
@@ -133,6 +133,7 @@ void td_graph_optimize(td_graph *g, const td_optimize_options *options) {
   find_kept(&o);
   if (options->fold_constants && options->evaluator) td_fold_constants(&o);
   if (options->merge_common) td_merge_common(&o);
+  if (options->drop_unread) td_drop_unread(&o);
   if (options->skip_identities) td_skip_identities(&o);
   if (options->copy_constants) td_copy_constants(&o);
   td_arena_deinit(&o.scratch);

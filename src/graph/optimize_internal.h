@@ -17,6 +17,7 @@ typedef struct td_optimizer {
 /* The passes, in the order in which they run. */
 void td_fold_constants(td_optimizer *o);
 void td_merge_common(td_optimizer *o);
+void td_drop_unread(td_optimizer *o);
 void td_skip_identities(td_optimizer *o);
 void td_copy_constants(td_optimizer *o);
 

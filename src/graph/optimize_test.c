@@ -78,7 +78,8 @@ static void assert_becomes(const char *text, td_optimize_options o, const char *
 }
 
 static const td_optimize_options fold = {.fold_constants = true}, merge = {.merge_common = true},
-                                 skip = {.skip_identities = true}, copy = {.copy_constants = true};
+                                 drop = {.drop_unread = true}, skip = {.skip_identities = true},
+                                 copy = {.copy_constants = true};
 
 /* ---- constants ---- */
 
@@ -231,6 +232,30 @@ static void test_keeps_wide_barriers(void **state) {
   assert_becomes(text, skip, text);
 }
 
+/* ---- values that nobody reads ---- */
+
+static void test_drops_what_nobody_reads(void **state) {
+  /* b and c are only waited for; d is read, too; the shape k is wanted no more */
+  assert_becomes("r = _" RECV "a = Neg(r)" ON " {T: float}\nk = " CONST "b = Neg(a)" ON " {T: float}\nc = Add(b, k)" ON
+                 " {T: float}\nd = Neg(a)" ON " {T: float}\ne = Neg(d, ^c, ^d)" ON " {T: float}\nt = Neg(e)" ON
+                 " {T: float}\n",
+                 drop,
+                 "r = _" RECV "a = Neg(r)" ON " {T: float}\nb = NoOp(^a)" ON "\nc = NoOp(^b)" ON "\nd = Neg(a)" ON
+                 " {T: float}\ne = Neg(d, ^c, ^d)" ON " {T: float}\nt = Neg(e)" ON " {T: float}\n");
+  /* twice the same source, and one that it waits for anyway */
+  assert_becomes("r = _" RECV "b = Add(r, r, ^r)" ON " {T: float}\nt = NoOp(^b)" ON "\n", drop,
+                 "r = _" RECV "b = NoOp(^r)" ON "\nt = NoOp(^b)" ON "\n");
+}
+
+static void test_computes_what_does_something(void **state) {
+  /* targets, effects, reads of variables, ways of dead values */
+  static const char text[] =
+      VARIABLE "r = _" RECV "e = Effect(r)" ON " {T: float}\nw = Neg(v)" ON " {T: float}\np = _" RECV
+               "c = Less(r, p)" ON " {T: float}\ns = Switch(r, c)" ON " {T: float}\nx = Neg(s:1)" ON
+               " {T: float}\nt = Neg(r, ^e, ^w, ^x)" ON " {T: float}\n";
+  assert_becomes(text, drop, text);
+}
+
 /* ---- constants on other devices ---- */
 
 static void test_copies_constants(void **state) {
@@ -268,7 +293,8 @@ static void test_is_linear(void **state) {
   for (int i = 1; i < N; i++) td_strbuf_printf(&text, "n%d = Add(n%d, w)" ON " {T: float}\n", i, i - 1);
   td_strbuf_printf(&text, "t = Neg(n%d)" ON " {T: float}\n", N - 1);
   counter c;
-  td_graph *g = optimized(td_strbuf_cstr(&text), (td_optimize_options){true, true, true, true, 0, NULL, NULL, 0}, &c);
+  td_graph *g =
+      optimized(td_strbuf_cstr(&text), (td_optimize_options){true, true, true, true, true, 0, NULL, NULL, 0}, &c);
   td_arena a = {0};
   assert_int_equal(c.computed, N - 1);
   char *want = td_arena_printf(&a, "n%d = Const()" ON "\nt = Neg(n%d)" ON "\n", N - 1, N - 1);
@@ -285,7 +311,7 @@ static void test_options(void **state) {
   Pb__OptimizerOptions o = PB__OPTIMIZER_OPTIONS__INIT;
   Pb__RewriterConfig r = PB__REWRITER_CONFIG__INIT;
   td_optimize_options got = td_optimize_options_of(NULL);
-  assert_true(got.fold_constants && got.merge_common && got.skip_identities && got.copy_constants);
+  assert_true(got.fold_constants && got.merge_common && got.drop_unread && got.skip_identities && got.copy_constants);
   assert_int_equal(got.max_folded_bytes, 10 << 20);
   g.optimizer_options = &o;
   o.opt_level = -1;
@@ -324,6 +350,8 @@ int main(void) {
       cmocka_unit_test(test_keeps_identities_that_do_something),
       cmocka_unit_test(test_keeps_barriers_between_devices),
       cmocka_unit_test(test_keeps_wide_barriers),
+      cmocka_unit_test(test_drops_what_nobody_reads),
+      cmocka_unit_test(test_computes_what_does_something),
       cmocka_unit_test(test_copies_constants),
       cmocka_unit_test(test_moves_constants),
       cmocka_unit_test(test_constants_that_wait_stay),

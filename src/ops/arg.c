@@ -65,7 +65,7 @@ static search_fn find_search(td_dtype t, bool largest) {
 #define FIND(name, c, member)                                                    \
   static bool name(const td_reducer *r, const c *x, int64_t n, int64_t *out) {   \
     td_wide best = r->identity;                                                  \
-    td_reducer_inner(r, x, n, &best);                                            \
+    td_reducer_inner(r, x, 1, 0, n, &best);                                      \
     c v = (c)best.member;                                                        \
     if (!(v > (c)r->identity.member || v < (c)r->identity.member)) return false; \
     int64_t at = 0;                                                              \

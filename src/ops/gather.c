@@ -59,7 +59,7 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
   gather *g = arg;
   size_t size = td_dtype_size((td_dtype)g->params->dtype), bytes = (size_t)g->row * size;
   bool pod = td_dtype_is_pod((td_dtype)g->params->dtype);
-  enum { AHEAD = 8 };
+  enum { AHEAD = 16 };
   int64_t block = begin / g->n, i = begin % g->n;
   for (int64_t k = begin; k < end; k++) {
     int64_t first = block / g->outer * g->n, index = index_at(g->indices, first + i);
@@ -69,12 +69,12 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
       return;
     }
     if (pod) {
-      if (i + AHEAD < g->n) { /* the table rarely fits the cache */
+      if (i + AHEAD < g->n) { /* the table rarely fits the cache; to its second level more lines can be under way */
         uint64_t next = (uint64_t)index_at(g->indices, first + i + AHEAD);
         if (next < (uint64_t)g->dim) {
           const char *row = (const char *)g->params->data + ((size_t)block * (size_t)g->dim + next) * bytes;
-          __builtin_prefetch(row);
-          __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1);
+          __builtin_prefetch(row, 0, 2);
+          __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1, 0, 2);
         }
       }
       copy_row(g, k * g->row, (block * g->dim + index) * g->row, size, bytes);

@@ -135,54 +135,57 @@ void td_gemm_run(const td_heavy_ops *heavy, const td_gemm *g) {
 
 static int work_per_ns(td_dtype t) { return t == TD_FLOAT ? 50 : t == TD_DOUBLE ? 25 : t == TD_COMPLEX64 ? 12 : 4; }
 
+/* A product in tiles of rows x columns of C. */
 typedef struct split {
   const td_heavy_ops *heavy;
   const td_gemm *g;
   td_gemm_after_fn after;
   void *arg;
-  int64_t unit; /* rows (or columns) of one piece */
-  bool by_columns;
+  int64_t rows, columns; /* of a tile */
+  int64_t down, across;  /* how many */
 } split;
 
-static void run_piece(const split *s, int64_t i) {
+static void run_tile(const split *s, int64_t row, int64_t column) {
   td_gemm g = *s->g;
   size_t size = td_dtype_size(g.dtype);
-  int64_t total = s->by_columns ? g.n : g.m, from = i * s->unit, to = TD_MIN(from + s->unit, total);
-  if (s->by_columns) {
-    g.n = to - from;
-    g.b = (const char *)g.b + (size_t)(g.tb == 'N' ? from : from * g.ldb) * size;
-    g.c = (char *)g.c + (size_t)from * size;
-  } else {
-    g.m = to - from;
-    g.a = (const char *)g.a + (size_t)(g.ta == 'N' ? from * g.lda : from) * size;
-    g.c = (char *)g.c + (size_t)(from * g.ldc) * size;
-  }
+  g.m = TD_MIN(s->rows, g.m - row);
+  g.n = TD_MIN(s->columns, g.n - column);
+  g.a = (const char *)g.a + (size_t)(g.ta == 'N' ? row * g.lda : row) * size;
+  g.b = (const char *)g.b + (size_t)(g.tb == 'N' ? column : column * g.ldb) * size;
+  g.c = (char *)g.c + (size_t)(row * g.ldc + column) * size;
   td_gemm_run(s->heavy, &g);
-  if (!s->after) return;
-  if (s->by_columns)
-    s->after(s->arg, 0, g.m, from, to);
-  else
-    s->after(s->arg, from, to, 0, g.n);
+  if (s->after) s->after(s->arg, row, row + g.m, column, column + g.n);
 }
 
 static void run_split(void *arg, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i++) run_piece(arg, i);
+  const split *s = arg;
+  for (int64_t i = begin; i < end; i++) run_tile(s, i / s->across * s->rows, i % s->across * s->columns);
 }
 
-/* A piece has at least so many rows (or columns): each packs all of the other side. */
-enum { LEAST_LINES = 64 };
+/* Halves the longer side of the tiles while there are not too many of them. The libraries pack both operands of every
+ * tile, which costs a tile of 64 lines a third of its time, one of 256 a tenth: so large products get fewer and larger
+ * tiles than the pool could balance. By the shape alone, that results do not depend on the number of threads. */
+static void choose_tiles(split *s, double ns) {
+  enum { LEAST_LINES = 128, LINES = 16 /* borders that suit the vectors */, FEW = 8, MOST = 64 };
+  int64_t m = TD_MAX(s->g->m, 1), n = TD_MAX(s->g->n, 1);
+  double most = TD_MAX(TD_MIN(ns / 100e3, FEW), TD_MIN(ns / 2e6, MOST));
+  s->rows = m, s->columns = n;
+  for (int64_t tiles = 1; (double)(2 * tiles) <= most; tiles *= 2) {
+    int64_t *side = s->rows >= s->columns ? &s->rows : &s->columns;
+    if (*side < 2 * LEAST_LINES) break;
+    *side = ((*side + 1) / 2 + LINES - 1) / LINES * LINES;
+  }
+  s->down = (m + s->rows - 1) / s->rows;
+  s->across = (n + s->columns - 1) / s->columns;
+}
 
 void td_gemm_parallel(td_kernel_ctx *ctx, const td_heavy_ops *heavy, const td_gemm *g, td_gemm_after_fn after,
                       void *arg) {
   double ns = (double)g->m * (double)g->n * (double)g->k / work_per_ns(g->dtype);
-  split s = {heavy, g, after, arg, 0, g->n > g->m}; /* along the longer side: less of the other one is packed again */
-  int64_t total = s.by_columns ? g->n : g->m;
-  /* by the shape alone, so that results do not depend on the number of threads; borders that suit the vectors */
-  int64_t pieces = ns < 6400000 ? (int64_t)(ns / 100000) + 1 : 64;
-  s.unit = (TD_MAX(total, 1) + pieces - 1) / pieces;
-  if (pieces > 1) s.unit = TD_MAX((s.unit + 15) / 16 * 16, (int64_t)LEAST_LINES);
-  pieces = TD_MAX((total + s.unit - 1) / s.unit, 1);
-  td_ctx_parallel_for(ctx, pieces, ns / (double)pieces, run_split, &s);
+  split s = {.heavy = heavy, .g = g, .after = after, .arg = arg};
+  choose_tiles(&s, ns);
+  int64_t tiles = s.down * s.across;
+  td_ctx_parallel_for(ctx, tiles, ns / (double)tiles, run_split, &s);
 }
 
 typedef struct batch {

@@ -12,6 +12,17 @@
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const td_heavy_ops *loaded; /* written once, under `once` */
 
+void td_heavy_prepare(void) {
+#ifdef __x86_64__
+  if (!__builtin_cpu_is("intel")) return; /* others are known by their family */
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl"))
+    setenv("OPENBLAS_CORETYPE", "SkylakeX", false);
+  else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    setenv("OPENBLAS_CORETYPE", "Haswell", false);
+#endif
+}
+
 static const td_heavy_ops *load(const char *path) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) return NULL;

@@ -44,6 +44,10 @@ typedef struct td_heavy_ops {
 /* What the plug-in exports: "td_heavy_table". */
 typedef const td_heavy_ops *(*td_heavy_table_fn)(void);
 
+/* For main(), before there are threads: tells OpenBLAS by $OPENBLAS_CORETYPE (unless that is set) what an Intel
+ * processor can do. A version older than the processor takes it for a Pentium 4 and is 3 to 6 times slower. */
+void td_heavy_prepare(void);
+
 /* The plug-in, loaded by the first call (which blocks for some 20 ms); NULL when it cannot be loaded. It is looked
  * for as $TENSORD_HEAVY, then beside the executable, one folder up, and in ../lib/tensord. Thread-safe. */
 const td_heavy_ops *td_heavy_get(void);

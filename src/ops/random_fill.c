@@ -97,8 +97,13 @@ static void normals_plain(float *out, const uint32_t *words, int pairs) { normal
 __attribute__((target("avx2"))) static void normals_avx2(float *out, const uint32_t *words, int pairs) {
   normals_loop(out, words, pairs);
 }
-__attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))) static void normals_avx512(
-    float *out, const uint32_t *words, int pairs) {
+#ifdef __clang__ /* knows no such target */
+#define WIDE ""
+#else
+#define WIDE ",prefer-vector-width=512"
+#endif
+__attribute__((target("avx512f,avx512dq,avx512vl" WIDE))) static void normals_avx512(float *out, const uint32_t *words,
+                                                                                     int pairs) {
   normals_loop(out, words, pairs);
 }
 #endif

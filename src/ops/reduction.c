@@ -255,15 +255,25 @@ typedef struct work {
   td_wide *partial;
 } work;
 
+enum { ROWS = 64 };
+
 static void inner_units(void *arg, int64_t begin, int64_t end) {
   const work *w = arg;
   const plan *p = w->p;
   const td_reducer *r = &w->s->r;
+  while (p->kept == 1 && p->turns == 1 && begin < end) { /* plain rows */
+    td_wide acc[ROWS];
+    int64_t rows = TD_MIN(end - begin, ROWS), stride = p->kept_strides[0];
+    for (int64_t i = 0; i < rows; i++) acc[i] = r->identity;
+    td_reducer_inner(r, w->x + begin * stride * r->size, rows, stride, p->inner, acc);
+    store(w->s, acc, rows, p->per_result, w->out, begin);
+    begin += rows;
+  }
   for (int64_t u = begin; u < end; u++) {
     td_wide acc = r->identity;
     int64_t at = offset_of(p->kept, p->kept_dims, p->kept_strides, u);
     for (int64_t t = 0; t < p->turns; t++)
-      td_reducer_inner(r, w->x + (at + offset_of(p->reduced, p->reduced_dims, p->reduced_strides, t)) * r->size,
+      td_reducer_inner(r, w->x + (at + offset_of(p->reduced, p->reduced_dims, p->reduced_strides, t)) * r->size, 1, 0,
                        p->inner, &acc);
     store(w->s, &acc, 1, p->per_result, w->out, u);
   }
@@ -275,7 +285,7 @@ static void inner_pieces(void *arg, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i++) {
     w->partial[i] = r->identity;
     int64_t from = i * w->piece, n = TD_MIN(w->piece, w->p->inner - from);
-    td_reducer_inner(r, w->x + (w->base + from) * r->size, n, &w->partial[i]);
+    td_reducer_inner(r, w->x + (w->base + from) * r->size, 1, 0, n, &w->partial[i]);
   }
 }
 

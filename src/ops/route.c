@@ -130,7 +130,7 @@ static td_status dynamic_partition_compute(td_kernel_ctx *ctx) {
 
 static td_status stitch_check(td_kernel_ctx *ctx, int n, int64_t *rows) {
   const td_tensor *i0 = td_in(ctx, 0), *d0 = td_in(ctx, n);
-  int64_t highest = -1;
+  int32_t highest = -1;
   for (int k = 0; k < n; k++) {
     const td_tensor *indices = td_in(ctx, k), *data = td_in(ctx, n + k);
     if (!starts_with(data, indices)) {
@@ -144,31 +144,40 @@ static td_status stitch_check(td_kernel_ctx *ctx, int n, int64_t *rows) {
           "= %s, indices[%d].shape = %s",
           i0->rank, k, indices->rank, TD_SHOW(d0), k, TD_SHOW(data), TD_SHOW(i0), k, TD_SHOW(indices));
     }
-    for (int64_t i = 0; i < indices->count; i++) {
-      int64_t v = index_at(indices, i);
-      highest = TD_MAX(highest, v);
-    }
+    const int32_t *v = TD_DATA(indices, int32_t);
+    for (int64_t i = 0; i < indices->count; i++) highest = TD_MAX(highest, v[i]);
   }
-  *rows = highest + 1;
+  *rows = (int64_t)highest + 1;
   return TD_STATUS_OK;
 }
 
-/* Copies every row to its place. `named`, a byte a row, gets which rows some index named; not used for empty rows. */
+/* `count` rows of the source from row `from` on, to rows `to` and on. */
+static void stitch_run(td_tensor *out, const td_tensor *data, int64_t row, int64_t to, int64_t from, int64_t count) {
+  if (td_dtype_is_pod((td_dtype)out->dtype)) {
+    size_t size = (size_t)row * td_dtype_size((td_dtype)out->dtype);
+    memcpy((char *)out->data + (size_t)to * size, (const char *)data->data + (size_t)from * size, (size_t)count * size);
+  } else {
+    td_tensor_copy_elements(out, to * row, data, from * row, count * row);
+  }
+}
+
+/* Copies every row to its place, rows that stay neighbours at once. `named`, a byte a row, gets which rows some index
+ * named; not used for empty rows. */
 static td_status stitch_rows(td_kernel_ctx *ctx, int n, td_tensor *out, int64_t row, uint8_t *named) {
   int64_t rows = out->dims[0];
-  size_t size = td_dtype_is_pod((td_dtype)out->dtype) ? (size_t)row * td_dtype_size((td_dtype)out->dtype) : 0;
   for (int k = 0; k < n; k++) {
     const td_tensor *indices = td_in(ctx, k), *data = td_in(ctx, n + k);
+    int64_t begin = 0, first = 0; /* of the run: row of `data`, row of `out` */
     for (int64_t i = 0; i < indices->count; i++) {
       int64_t to = index_at(indices, i);
       if (to < 0 || to >= rows) return td_invalid_argument("indices[%lld] is out of range", (long long)i);
       if (!row) continue;
       named[to] = 1;
-      if (size)
-        memcpy((char *)out->data + (size_t)to * size, (const char *)data->data + (size_t)i * size, size);
-      else
-        td_tensor_copy_elements(out, to * row, data, i * row, row);
+      if (to == first + (i - begin)) continue;
+      stitch_run(out, data, row, first, begin, i - begin);
+      begin = i, first = to;
     }
+    if (row && indices->count) stitch_run(out, data, row, first, begin, indices->count - begin);
   }
   return TD_STATUS_OK;
 }
@@ -190,8 +199,9 @@ static td_status dynamic_stitch_compute(td_kernel_ctx *ctx) {
   if (named) memset(named, 0, (size_t)rows);
   td_status s = stitch_rows(ctx, n, out, row, named);
   /* rows that no index names: TensorFlow leaves there what was in memory */
-  for (int64_t i = 0; named && i < rows && !s; i++)
-    if (!named[i]) td_zero_elements(out, i * row, row);
+  if (named && !s && memchr(named, 0, (size_t)rows))
+    for (int64_t i = 0; i < rows; i++)
+      if (!named[i]) td_zero_elements(out, i * row, row);
   td_free(named);
   return s;
 }

@@ -326,19 +326,45 @@ typedef struct unsorted_work {
   int64_t inner;
   size_t size;
   _Alignas(16) char start[16];
+  bool *is_started; /* by segment: it holds a row. NULL: a segment starts with `start`, not with its first row */
 } unsorted_work;
 
 /* Each piece owns a range of segments and looks through all ids: the order of additions is that of the rows. */
 static void run_unsorted(void *arg, int64_t begin, int64_t end) {
   const unsorted_work *w = arg;
   size_t row = (size_t)w->inner * w->size;
-  fill_row(w->z + (size_t)begin * row, w->start, w->size, (end - begin) * w->inner);
+  if (!w->is_started) fill_row(w->z + (size_t)begin * row, w->start, w->size, (end - begin) * w->inner);
   for (int64_t i = 0; i < w->ids->count; i++) {
     int64_t id = td_tensor_int_at(w->ids, i);
     if (id < begin || id >= end) continue;
     char *z = w->z + (size_t)id * row;
-    td_map_binary(&w->s->combine, z, 1, w->data + (size_t)i * row, 1, z, w->inner);
+    const char *x = w->data + (size_t)i * row;
+    if (w->is_started && !w->is_started[id]) {
+      w->is_started[id] = true;
+      memcpy(z, x, row);
+    } else {
+      td_map_binary(&w->s->combine, z, 1, x, 1, z, w->inner);
+    }
   }
+  for (int64_t id = begin; w->is_started && id < end; id++)
+    if (!w->is_started[id]) fill_row(w->z + (size_t)id * row, w->start, w->size, w->inner);
+}
+
+static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
+  bool is_sum = w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul; /* of one row: the row */
+  if (is_sum) {
+    w->is_started = td_try_malloc((size_t)segments);
+    if (!w->is_started) return td_resource_exhausted("OOM when summing into %lld segments", (long long)segments);
+    memset(w->is_started, 0, (size_t)segments);
+  }
+  double bytes = (double)w->inner * (double)w->size, rows = (double)w->ids->count / (double)segments;
+  double unit_ns = is_sum ? 2 + TD_MAX(rows, 1.0) * (2 + bytes / 20) : (rows + 1) * (10 + bytes / 13);
+  if (w->inner >= 16)
+    td_ctx_parallel_for(ctx, segments, unit_ns, run_unsorted, w);
+  else
+    run_unsorted(w, 0, segments);
+  td_free(w->is_started);
+  return TD_STATUS_OK;
 }
 
 static td_status unsorted_compute(td_kernel_ctx *ctx) {
@@ -366,12 +392,7 @@ static td_status unsorted_compute(td_kernel_ctx *ctx) {
   if (w.s->op == TD_BIN_Mul) store_number(w.s->type, 1, w.start);
   if (w.s->op == TD_BIN_Maximum || w.s->op == TD_BIN_Minimum)
     store_extreme(w.s->type, w.s->op == TD_BIN_Maximum, w.start);
-  double rows = (double)ids->count / (double)segments + 1;
-  if (w.inner >= 16)
-    td_ctx_parallel_for(ctx, segments, rows * (10 + 0.3 * (double)w.inner), run_unsorted, &w);
-  else
-    run_unsorted(&w, 0, segments);
-  return TD_STATUS_OK;
+  return run_all_unsorted(ctx, &w, segments);
 }
 
 /* ---- gradients of sparse segments: row indices[i] of the result gains row segment_ids[i] of the gradient ---- */

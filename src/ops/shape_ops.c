@@ -204,6 +204,26 @@ static td_status ensure_shape_compute(td_kernel_ctx *ctx) {
 
 /* ---- Fill, ZerosLike, OnesLike, Empty, DeepCopy ---- */
 
+static const double FILL_BYTE_NS = 0.04;
+
+typedef struct fill_job {
+  td_tensor *out;
+  const td_tensor *value;
+} fill_job;
+
+static void fill_part(void *arg, int64_t begin, int64_t end) {
+  const fill_job *j = arg;
+  td_fill_elements(j->out, begin, end - begin, j->value, 0);
+}
+
+/* The inputs are tiny, whatever the size of the output. */
+static double fill_work_ns(const td_kernel *k, const td_value *in) {
+  const td_tensor *dims = in[0].tensor;
+  double bytes = (double)td_dtype_size((td_dtype)in[1].tensor->dtype);
+  for (int64_t i = 0; i < dims->count; i++) bytes *= (double)td_tensor_int_at(dims, i);
+  return bytes * FILL_BYTE_NS;
+}
+
 static td_status fill_compute(td_kernel_ctx *ctx) {
   const td_tensor *dims = td_in(ctx, 0), *value = td_in(ctx, 1);
   if (dims->rank != 1) return td_invalid_argument("dims must be a vector, got shape %s", TD_SHOW(dims));
@@ -212,7 +232,8 @@ static td_status fill_compute(td_kernel_ctx *ctx) {
   TD_TRY(td_shape_from_tensor(dims, false, &shape));
   td_tensor *out;
   TD_TRY(td_out_alloc(ctx, 0, &shape, &out));
-  td_fill_elements(out, 0, out->count, value, 0);
+  fill_job job = {out, value};
+  td_ctx_parallel_for(ctx, out->count, FILL_BYTE_NS * (double)td_dtype_size((td_dtype)out->dtype), fill_part, &job);
   return TD_STATUS_OK;
 }
 
@@ -552,7 +573,7 @@ static const td_kernel_def kernels[] = {
      .destroy = fixed_shape_destroy,
      .compute = ensure_shape_compute},
     {.op = "ExpandDims", .cost = TD_COST_CHEAP, .compute = expand_dims_compute},
-    {.op = "Fill", .compute = fill_compute},
+    {.op = "Fill", .work_ns = fill_work_ns, .compute = fill_compute},
     {.op = "GuaranteeConst", .cost = TD_COST_CHEAP, .flags = TD_KERNEL_FORWARDS, .compute = forward_compute},
     INPLACE("InplaceAdd"),
     INPLACE("InplaceSub"),

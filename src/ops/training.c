@@ -53,7 +53,9 @@ td_status td_training_create(td_kernel_builder *b, void *state) {
   TD_TRY(read_flag(b->node, "use_nesterov", &t->args.nesterov));
   TD_TRY(read_flag(b->node, "update_slots", &t->args.update_slots));
   TD_TRY(read_flag(b->node, "multiply_linear_by_lr", &t->args.linear_by_lr));
-  bool is_ref = td_dtype_is_ref(b->input_types[0]);
+  bool is_ref = td_dtype_is_ref(b->input_types[0]), use_locking = false;
+  TD_TRY(read_flag(b->node, "use_locking", &use_locking));
+  t->may_race = is_ref && t->indices >= 0 && !use_locking;
   t->fn = td_rule_get(t->rule, t->dtype, is_ref && t->indices >= 0);
   if (!t->fn) return td_unimplemented("%.*s of %s", TD_STR_ARG(b->node->op), td_dtype_name(t->dtype));
   return TD_STATUS_OK;
@@ -83,9 +85,10 @@ static td_status check_ftrl(const td_training *t, const td_rule_args *a) {
   return TD_STATUS_OK;
 }
 
-td_status td_training_begin(td_kernel_ctx *ctx, td_update_set *set) {
+td_status td_training_begin(td_kernel_ctx *ctx, bool is_shared, td_update_set *set) {
   const td_training *t = ctx->state;
-  td_status s = td_update_begin(ctx, t->vars, t->dtype, set);
+  td_status s =
+      is_shared ? td_update_begin_shared(ctx, t->vars, t->dtype, set) : td_update_begin(ctx, t->vars, t->dtype, set);
   if (td_status_code(s) != TD_NOT_FOUND) return s;
   td_status named = td_internal("Invalid variable reference. %s", td_status_message(s));
   td_status_free(s);
@@ -153,7 +156,7 @@ static td_status compute(td_kernel_ctx *ctx) {
   const td_tensor *grad = td_in(ctx, t->grad);
   td_rule_args args;
   td_update_set set;
-  td_status status = td_training_begin(ctx, &set);
+  td_status status = td_training_begin(ctx, false, &set);
   if (status) goto cleanup;
   TD_TRY_GOTO(td_training_read_args(ctx, &set, &args));
   TD_TRY_GOTO(check_gradient(t, td_update_value(&set, 0), grad));

@@ -15,14 +15,16 @@ typedef struct td_training {
   int grad, indices, step;    /* inputs; -1: none */
   int params[TD_RULE_PARAMS]; /* inputs */
   int param_count;
+  bool may_race;       /* a sparse update of ref variables without use_locking: others may write at the same time */
   const td_op_def *op; /* for the names of inputs */
   td_rule_args args;   /* flags set; params and step are the run's */
 } td_training;
 
 /* create() of every training kernel. */
 td_status td_training_create(td_kernel_builder *b, void *state) TD_MUST_USE;
-/* td_update_begin() on the op's variables, with these ops' own error for one that does not exist. */
-td_status td_training_begin(td_kernel_ctx *ctx, td_update_set *set) TD_MUST_USE;
+/* td_update_begin() on the op's variables, or td_update_begin_shared() where `is_shared`, with these ops' own error for
+ * one that does not exist. */
+td_status td_training_begin(td_kernel_ctx *ctx, bool is_shared, td_update_set *set) TD_MUST_USE;
 /* Checks slots, scalars and their ranges, and reads them into *args. */
 td_status td_training_read_args(td_kernel_ctx *ctx, const td_update_set *set, td_rule_args *args) TD_MUST_USE;
 

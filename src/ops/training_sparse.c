@@ -77,8 +77,12 @@ static td_status compute(td_kernel_ctx *ctx) {
   const td_tensor *grad = td_in(ctx, t->grad), *indices = td_in(ctx, t->indices);
   td_rule_args args;
   td_update_set set;
-  td_status status = td_training_begin(ctx, &set);
+  td_status status = td_training_begin(ctx, t->may_race, &set);
   if (status) goto cleanup;
+  if (set.is_shared && td_update_overlaps(&set, grad)) { /* what it reads must not change: it gets a copy to write to */
+    td_update_end(&set);
+    TD_TRY_GOTO(td_training_begin(ctx, false, &set));
+  }
   TD_TRY_GOTO(td_training_read_args(ctx, &set, &args));
   TD_TRY_GOTO(check(t, td_update_value(&set, 0), grad, indices));
   TD_TRY_GOTO(td_update_prepare(&set, !td_update_overlaps(&set, grad)));

@@ -732,6 +732,28 @@ static void test_sparse_errors(void **state) {
   teardown(&f);
 }
 
+/* As TensorFlow without use_locking, which is why the table's other users need not wait. */
+static void test_sparse_updates_share_a_table(void **state) {
+  fixture f;
+  setup(&f, "SparseApplyMomentum", "", TD_FLOAT, "");
+  pthread_rwlock_rdlock(&f.vars[0]->lock); /* another update */
+  run_ok(&f.run);
+  pthread_rwlock_unlock(&f.vars[0]->lock);
+  /* but not where the variable is its own gradient: that is a snapshot */
+  td_tensor *before;
+  assert_null(td_variable_read(f.vars[0], &before));
+  char *text = td_tensor_summarize(before, 6);
+  replace(&f, 3, before);
+  replace(&f, 4, td_test_tensor(TD_INT64, "[2]", "1 0"));
+  run_ok(&f.run);
+  char *after = td_tensor_summarize(before, 6);
+  assert_string_equal(text, after);
+  assert_ptr_not_equal(before, f.vars[0]->value);
+  td_free(text);
+  td_free(after);
+  teardown(&f);
+}
+
 /* ---- several threads ---- */
 
 enum { THREADS = 4, ROUNDS = 200 };
@@ -792,6 +814,7 @@ int main(void) {
       cmocka_unit_test(test_reader_keeps_its_snapshot),
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_sparse_errors),
+      cmocka_unit_test(test_sparse_updates_share_a_table),
       cmocka_unit_test(test_concurrent_updates),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -150,47 +150,61 @@ static void put_int(td_tensor *t, int64_t i, int64_t v) {
   }
 }
 
-/* The same for integers in one dimension (row numbers of tables, mostly): the table holds the keys themselves. */
+/* The same for integers in one dimension (row numbers of tables, mostly). A slot holds an element's number and half of
+ * its hash, which places it in a larger table, too. */
 typedef struct int_slot {
-  uint64_t key;
-  int64_t id; /* + 1; 0: free */
+  uint32_t id; /* + 1; 0: free */
+  uint32_t hash;
 } int_slot;
 
-static td_status grow_ints(int_slot **slots, uint64_t *mask) {
-  uint64_t old = *slots ? *mask + 1 : 0, bigger = old ? old * 4 : 1024;
-  int_slot *s = td_try_malloc(bigger * sizeof *s);
-  if (!s) return td_resource_exhausted("OOM when hashing %llu elements", (unsigned long long)old);
-  memset(s, 0, bigger * sizeof *s);
-  for (uint64_t i = 0; i < old; i++) {
-    if (!(*slots)[i].id) continue;
-    uint64_t at = mix((*slots)[i].key) & (bigger - 1);
-    while (s[at].id) at = (at + 1) & (bigger - 1);
-    s[at] = (*slots)[i];
+typedef struct int_table {
+  int_slot *slots;
+  uint32_t mask;
+  uint32_t count;
+} int_table;
+
+static td_status grow_ints(int_table *t, uint64_t capacity) {
+  int_slot *s = td_try_malloc(capacity * sizeof *s);
+  if (!s) return td_resource_exhausted("OOM when hashing %u elements", t->count);
+  memset(s, 0, capacity * sizeof *s);
+  uint32_t mask = (uint32_t)(capacity - 1);
+  for (uint64_t i = 0; t->slots && i <= t->mask; i++) {
+    if (!t->slots[i].id) continue;
+    uint32_t at = t->slots[i].hash & mask;
+    while (s[at].id) at = (at + 1) & mask;
+    s[at] = t->slots[i];
   }
-  td_free(*slots);
-  *slots = s;
-  *mask = bigger - 1;
+  td_free(t->slots);
+  t->slots = s;
+  t->mask = mask;
   return TD_STATUS_OK;
 }
 
+/* A table of few elements is made large enough at once, a larger one grows with what is distinct. */
 static td_status number_ints(const td_tensor *t, td_tensor *idx, td_tensor *firsts, int64_t *distinct) {
-  int_slot *slots = NULL;
-  uint64_t mask = 0;
-  int64_t count = 0;
+  enum { AT_ONCE = 1 << 13 };
+  int_table table = {0};
+  uint64_t start = 64;
+  while (start < 2 * (uint64_t)TD_MIN(t->count, (int64_t)AT_ONCE)) start *= 2;
+  TD_TRY(grow_ints(&table, start));
+  int64_t *first = TD_DATA(firsts, int64_t);
   td_status status = TD_STATUS_OK;
   for (int64_t i = 0; i < t->count; i++) {
-    if (!slots || (uint64_t)count * 2 > mask) TD_TRY_GOTO(grow_ints(&slots, &mask));
-    uint64_t key = t->dtype == TD_INT64 ? TD_DATA(t, uint64_t)[i] : TD_DATA(t, uint32_t)[i], at = mix(key) & mask;
-    while (slots[at].id && slots[at].key != key) at = (at + 1) & mask;
-    if (!slots[at].id) {
-      slots[at] = (int_slot){key, ++count};
-      TD_DATA(firsts, int64_t)[count - 1] = i;
+    if ((uint64_t)table.count * 2 > table.mask) TD_TRY_GOTO(grow_ints(&table, ((uint64_t)table.mask + 1) * 4));
+    int64_t key = td_tensor_int_at(t, i);
+    uint32_t hash = (uint32_t)mix((uint64_t)key), at = hash & table.mask;
+    const int_slot *s = table.slots;
+    while (s[at].id && (s[at].hash != hash || td_tensor_int_at(t, first[s[at].id - 1]) != key))
+      at = (at + 1) & table.mask;
+    if (!s[at].id) {
+      first[table.count] = i;
+      table.slots[at] = (int_slot){++table.count, hash};
     }
-    put_int(idx, i, slots[at].id - 1);
+    put_int(idx, i, s[at].id - 1);
   }
-  *distinct = count;
+  *distinct = table.count;
 cleanup:
-  td_free(slots);
+  td_free(table.slots);
   return status;
 }
 
@@ -253,6 +267,10 @@ static td_status unique(td_kernel_ctx *ctx, int axis, td_tensor *firsts) {
   for (int d = 0; d < t->rank; d++) dims[d] = d == axis ? distinct : t->dims[d];
   TD_TRY(td_out_alloc_dims(ctx, 0, t->rank, dims, &y));
   if (!y->count) return TD_STATUS_OK;
+  if (ints) {
+    for (int64_t i = 0; i < distinct; i++) put_int(y, i, td_tensor_int_at(t, TD_DATA(firsts, int64_t)[i]));
+    return TD_STATUS_OK;
+  }
   for (int64_t o = 0; o < s.outer; o++) {
     for (int64_t i = 0; i < distinct; i++) {
       td_tensor_copy_elements(y, (o * distinct + i) * s.inner, t, (o * s.n + TD_DATA(firsts, int64_t)[i]) * s.inner,

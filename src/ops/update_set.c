@@ -41,14 +41,19 @@ static void insert_by_address(td_update_set *s, td_variable *v) {
   s->unique++;
 }
 
-td_status td_update_begin(td_kernel_ctx *ctx, int count, td_dtype dtype, td_update_set *s) {
-  *s = (td_update_set){0};
+static td_status begin(td_kernel_ctx *ctx, int count, td_dtype dtype, bool is_shared, td_update_set *s) {
+  *s = (td_update_set){.is_shared = is_shared};
   for (int i = 0; i < count; i++) {
     TD_TRY(td_update_variable(ctx, i, &s->vars[i]));
     s->count++;
   }
   for (int i = 0; i < count; i++) insert_by_address(s, s->vars[i]);
-  for (int i = 0; i < s->unique; i++) pthread_rwlock_wrlock(&s->order[i]->lock);
+  for (int i = 0; i < s->unique; i++) {
+    if (is_shared)
+      pthread_rwlock_rdlock(&s->order[i]->lock);
+    else
+      pthread_rwlock_wrlock(&s->order[i]->lock);
+  }
   for (int i = 0; i < count; i++) {
     if (!s->vars[i]->value)
       return td_failed_precondition("Attempting to use uninitialized variables: %s", s->vars[i]->name);
@@ -57,6 +62,14 @@ td_status td_update_begin(td_kernel_ctx *ctx, int count, td_dtype dtype, td_upda
                                  td_dtype_name(s->vars[i]->dtype), td_dtype_name(dtype));
   }
   return TD_STATUS_OK;
+}
+
+td_status td_update_begin(td_kernel_ctx *ctx, int count, td_dtype dtype, td_update_set *s) {
+  return begin(ctx, count, dtype, false, s);
+}
+
+td_status td_update_begin_shared(td_kernel_ctx *ctx, int count, td_dtype dtype, td_update_set *s) {
+  return begin(ctx, count, dtype, true, s);
 }
 
 td_status td_update_prepare(td_update_set *s, bool sparse) {

@@ -14,6 +14,7 @@ enum {
 /* A zeroed set is empty. */
 typedef struct td_update_set {
   int count, unique;
+  bool is_shared;
   td_variable *vars[TD_UPDATE_MAX];  /* by argument, retained */
   td_variable *order[TD_UPDATE_MAX]; /* each once, by address: the order of locking */
   td_tensor *old[TD_UPDATE_MAX];     /* by `order`, after td_update_prepare_dense(): where elements come from */
@@ -23,6 +24,9 @@ typedef struct td_update_set {
  * each is initialised and of `dtype`: NOT_FOUND, FAILED_PRECONDITION, INVALID_ARGUMENT. td_update_end() afterwards,
  * whatever this returned. */
 td_status td_update_begin(td_kernel_ctx *ctx, int count, td_dtype dtype, td_update_set *s) TD_MUST_USE;
+/* The same with shared locks: values stay where they are, and others may write their elements meanwhile, as sparse
+ * updates of ref variables without use_locking may. Only for td_racy_ functions. */
+td_status td_update_begin_shared(td_kernel_ctx *ctx, int count, td_dtype dtype, td_update_set *s) TD_MUST_USE;
 /* Makes every value writable in place: no reader holds it, or, for sparse updates, readers do not mind. Call it
  * after all checks, so that a refused update changes nothing. */
 td_status td_update_prepare(td_update_set *s, bool sparse) TD_MUST_USE;

@@ -28,6 +28,35 @@ static void payload_releases_once(void **state) {
   td_payload_deinit(&p);
 }
 
+static void small_copies_share_segments(void **state) {
+  td_payload p = {0};
+  char bytes[2000], all[64 * 1024];
+  size_t total = 0, at = 0;
+  for (int i = 0; i < 300; i++) { /* what is copied in a row is one segment, as far as a chunk goes */
+    size_t n = (size_t)i * 7 % 120 + 1;
+    memset(bytes, i, n);
+    td_payload_copy(&p, bytes, n);
+    memset(all + total, i, n);
+    total += n;
+  }
+  assert_in_range(p.count, 1, 10);
+  td_payload_add(&p, "between", 7, NULL, NULL);
+  memcpy(all + total, "between", 7);
+  td_payload_copy(&p, "x", 1);
+  all[total + 7] = 'x';
+  memset(bytes, 'L', sizeof bytes);
+  td_payload_copy(&p, bytes, sizeof bytes); /* large: of its own */
+  memcpy(all + total + 8, bytes, sizeof bytes);
+  total += 8 + sizeof bytes;
+  assert_int_equal(p.size, total);
+  for (size_t i = 0; i < p.count; i++) {
+    assert_memory_equal(p.segments[i].data, all + at, p.segments[i].size);
+    at += p.segments[i].size;
+  }
+  assert_int_equal(at, total);
+  td_payload_deinit(&p);
+}
+
 static td_incoming *incoming(size_t max) {
   td_incoming *in = td_malloc(sizeof *in);
   td_incoming_init(in);
@@ -250,11 +279,9 @@ static void queue_writes_messages(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(payload_releases_once),
-      cmocka_unit_test(gathers_in_any_pieces),
-      cmocka_unit_test(hostile_prefixes),
-      cmocka_unit_test(budgets_hold),
-      cmocka_unit_test(receivers_get_windows_and_bytes),
+      cmocka_unit_test(payload_releases_once), cmocka_unit_test(small_copies_share_segments),
+      cmocka_unit_test(gathers_in_any_pieces), cmocka_unit_test(hostile_prefixes),
+      cmocka_unit_test(budgets_hold),          cmocka_unit_test(receivers_get_windows_and_bytes),
       cmocka_unit_test(queue_writes_messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

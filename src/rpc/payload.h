@@ -19,14 +19,16 @@ typedef struct td_segment {
 typedef struct td_payload {
   td_segment *segments;
   size_t count, capacity;
-  size_t size; /* bytes of all segments */
+  size_t size;                    /* bytes of all segments */
+  struct td_payload_chunk *chunk; /* where small copies go; the payload's */
 } td_payload;
 
 /* A zeroed td_payload is the empty message. */
 void td_payload_add(td_payload *p, const void *data, size_t size, void (*release)(void *owner), void *owner);
-void td_payload_copy(td_payload *p, const void *data, size_t size); /* copies the bytes (small headers) */
-void td_payload_take(td_payload *p, void *data, size_t size);       /* owns `data`, which is td_free()d */
-void td_payload_deinit(td_payload *p);                              /* releases every segment */
+/* Copies the bytes; what is small shares memory, and a segment with what was copied just before. */
+void td_payload_copy(td_payload *p, const void *data, size_t size);
+void td_payload_take(td_payload *p, void *data, size_t size); /* owns `data`, which is td_free()d */
+void td_payload_deinit(td_payload *p);                        /* releases every segment */
 
 /* Where a message that arrives goes. The default (a NULL receiver) gathers it in one buffer that grows with the
  * bytes that came, never with a length that was only announced. A receiver of one's own may have bytes land

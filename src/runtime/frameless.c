@@ -40,19 +40,21 @@ void td_flat_deliver(td_run *r, const td_pnode *n, td_value *out, bool is_dead) 
  * usual; the nodes before it have run. */
 static uint32_t follow(td_run *r, uint32_t at) {
   const td_pnode *nodes = r->program->nodes;
+  const uint32_t *signals = r->program->signals;
   td_value *slots = r->slots;
   uint32_t passed = 0, limit = (uint32_t)r->fuel;
-  for (; passed < limit; passed++) {
-    const td_pnode *n = &nodes[at];
-    if (!(n->flags & TD_PN_SOLE_EDGE)) break;
-    if (n->exec == TD_EXEC_FORWARD && !(n->flags & (TD_PN_REFS | TD_PN_UNUSED))) {
+  while (passed < limit) {
+    if (signals[at] != (uint32_t)TD_NO_NODE) {
+      at = signals[at];
+    } else {
+      const td_pnode *n = &nodes[at];
+      if (n->exec != TD_EXEC_FORWARD || !(n->flags & TD_PN_SOLE_EDGE) || n->flags & (TD_PN_REFS | TD_PN_UNUSED)) break;
       td_value v = slots[n->slot];
       slots[n->slot].tensor = NULL;
       slots[nodes[n->next].slot] = v; /* the only input that it waits for */
-    } else if (n->exec != TD_EXEC_NOTHING) {
-      break;
+      at = n->next;
     }
-    at = n->next;
+    passed++;
   }
   r->fuel -= (int)passed;
   r->ready_head += passed; /* as if they had been on the list */

@@ -381,14 +381,17 @@ static td_status make_templates(compiler *c) {
 
 /* Marks the nodes that have one node to tell. */
 static void find_single_edges(td_program *p) {
+  p->signals = td_arena_array(&p->arena, uint32_t, p->node_count);
   for (uint32_t i = 0; i < p->node_count; i++) {
     td_pnode *n = &p->nodes[i];
+    p->signals[i] = (uint32_t)TD_NO_NODE;
     if (n->edge_count != 1 || n->flags & TD_PN_FRAME_CHANGE) continue;
     const td_pedge *e = &p->edges[n->edge];
     if (e->flags & TD_PE_MERGE) continue;
     n->flags |= TD_PN_ONE_EDGE;
     if (p->frames[p->infos[i].frame].pending[e->pend] == 1) n->flags |= TD_PN_SOLE_EDGE;
     n->next = e->dst;
+    if (n->flags & TD_PN_SOLE_EDGE && n->exec == TD_EXEC_NOTHING) p->signals[i] = n->next;
   }
 }
 

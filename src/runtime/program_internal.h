@@ -84,6 +84,8 @@ typedef struct td_pnode_info {
   uint32_t frame;            /* static frame it runs in */
 } td_pnode_info;
 
+enum { TD_NO_NODE = -1 }; /* as uint32_t */
+
 /* Pending counts: the count in the low bits (a Merge: 2 x controls + 1 while it waits for a live input). */
 enum {
   TD_PENDING_DEAD = 1u << 31,  /* some input was dead */
@@ -111,6 +113,9 @@ struct td_program {
   td_device *device;
   td_pnode *nodes;
   td_pnode_info *infos; /* by node */
+  /* By node: where its signal goes on, of those with TD_EXEC_NOTHING and PN_SOLE_EDGE; TD_NO_NODE of others. All that a
+   * walk down a chain of them reads, so that long ones stay in the first cache. */
+  uint32_t *signals;
   uint32_t node_count;
   td_pedge *edges;
   uint32_t edge_count;

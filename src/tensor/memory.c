@@ -61,13 +61,15 @@ typedef struct thread_blocks {
 static struct {
   pthread_mutex_t lock;
   block_list lists[BLOCK_CLASSES];
+  size_t bytes; /* in all of them */
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static _Thread_local thread_blocks mine;
 static pthread_once_t thread_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_key;
 
-enum { THREAD_LIST_BYTES = 32 << 10, SHARED_LIST_BYTES = 1 << 20 };
+/* A step that moves hundreds of small tensors finds them all again. */
+enum { THREAD_LIST_BYTES = 128 << 10, SHARED_BYTES = 16 << 20 };
 
 static uint32_t thread_limit(size_t size) {
   size_t n = THREAD_LIST_BYTES / size;
@@ -96,11 +98,13 @@ static void free_list(block_list *l) {
 /* Moves blocks of class `c` to the shared list until `keep` are left; what that may not hold is freed. */
 static void spill(thread_blocks *t, int c, uint32_t keep) {
   block_list rest = {0};
-  uint32_t most = (uint32_t)(SHARED_LIST_BYTES / block_class_size(c));
+  size_t size = block_class_size(c);
   pthread_mutex_lock(&shared.lock);
   while (t->lists[c].count > keep) {
     free_block *b = pop(&t->lists[c]);
-    push(shared.lists[c].count < most ? &shared.lists[c] : &rest, b);
+    bool fits = shared.bytes + size <= SHARED_BYTES;
+    push(fits ? &shared.lists[c] : &rest, b);
+    if (fits) shared.bytes += size;
   }
   pthread_mutex_unlock(&shared.lock);
   free_list(&rest);
@@ -127,7 +131,11 @@ static free_block *refill(int c, size_t size) {
   uint32_t want = thread_limit(size) / 2;
   pthread_mutex_lock(&shared.lock);
   free_block *b = pop(&shared.lists[c]);
-  while (b && list->count < want && shared.lists[c].first) push(list, pop(&shared.lists[c]));
+  if (b) shared.bytes -= size;
+  while (b && list->count < want && shared.lists[c].first) {
+    push(list, pop(&shared.lists[c]));
+    shared.bytes -= size;
+  }
   pthread_mutex_unlock(&shared.lock);
   return b;
 }
@@ -326,6 +334,7 @@ static void trim_blocks(void) {
     free_list(&mine.lists[c]);
     pthread_mutex_lock(&shared.lock);
     block_list list = shared.lists[c];
+    shared.bytes -= list.count * block_class_size(c);
     shared.lists[c] = (block_list){0};
     pthread_mutex_unlock(&shared.lock);
     free_list(&list);

@@ -9,6 +9,7 @@
 
 #include "cluster/server.h"
 #include "ops/families.h"
+#include "ops/heavy.h"
 #include "tensor/memory.h"
 #include "tools/daemon_options.h"
 
@@ -97,6 +98,7 @@ int main(int argc, char **argv) {
   pthread_sigmask(SIG_BLOCK, &set, NULL);
   signal(SIGPIPE, SIG_IGN);
   td_log_set_level(options.log_level);
+  td_heavy_prepare();
   int code = serve(&options, &set);
   td_daemon_options_deinit(&options);
   return code;

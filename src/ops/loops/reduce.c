@@ -43,7 +43,7 @@ VECTOR(u64);
 #define ADDV(c, m, a, b)       (a += b)
 #define MULV(c, m, a, b)       (a *= b)
 #define SQV(c, m, a, b)        (a += b * b)
-#define PICK(c, m, mask, a, b) (a = (v_##c)(((m)(b) & (m)(mask)) | ((m)(a) & ~(m)(mask))))
+#define PICK(c, m, mask, a, b) (a = (__typeof__(a))(((m)(b) & (m)(mask)) | ((m)(a) & ~(m)(mask))))
 #define MAXV(c, m, a, b)       PICK(c, m, ((b > a) | (b != b)), a, b)
 #define MINV(c, m, a, b)       PICK(c, m, ((b < a) | (b != b)), a, b)
 /* what a narrow product is computed in: short integers promote to int, which may overflow */
@@ -62,8 +62,28 @@ typedef u64 wide_u64;
 
 #define LOAD(v, p) memcpy(&v, p, sizeof v)
 
-/* How a vector's lanes join the total: sums in the wide type; what is exact whatever the order by halves. */
-#define BY_LANES(c, lanes, total, one, wide)                                               \
+/* The halves of a vector, combined until 16 bytes are left. */
+#define HALVE(c, vec, bytes, from, out)                       \
+  typedef c out##_type __attribute__((vector_size(bytes)));   \
+  out##_type out, out##_top;                                  \
+  memcpy(&out, &from, bytes);                                 \
+  memcpy(&out##_top, (const char *)&from + (bytes), (bytes)); \
+  vec(c, __typeof__(out > out), out, out##_top)
+#if defined(__AVX512F__)
+#define TO_16_BYTES(c, vec, from, out) \
+  HALVE(c, vec, 32, from, upper);      \
+  HALVE(c, vec, 16, upper, out)
+#elif defined(__AVX2__)
+#define TO_16_BYTES(c, vec, from, out) HALVE(c, vec, 16, from, out)
+#else
+#define TO_16_BYTES(c, vec, from, out) v_##c out = from
+#endif
+
+/* How a vector's lanes join the total: sums in the wide type, those of float by vectors of double; what is exact
+ * whatever the order by halves. */
+#define BY_LANES(c, from, total, one, vec_merge, wide)                                     \
+  c lanes[LANES];                                                                          \
+  memcpy(lanes, &from, sizeof lanes);                                                      \
   __typeof__(total) even = (__typeof__(total))lanes[0], odd = (__typeof__(total))lanes[1]; \
   for (int k = 2; k < LANES; k += 2) {                                                     \
     wide(even, (__typeof__(total))lanes[k]);                                               \
@@ -71,12 +91,26 @@ typedef u64 wide_u64;
   }                                                                                        \
   wide(even, odd);                                                                         \
   wide(total, even)
-#define BY_HALVES(c, lanes, total, one, wide) \
-  for (int half = LANES / 2; half; half /= 2) \
-    for (int k = 0; k < half; k++) {          \
-      c b = lanes[half + k];                  \
-      one(c, lanes[k], b);                    \
-    }                                         \
+#define BY_DOUBLES(c, from, total, one, vec_merge, wide)                                            \
+  typedef c narrow __attribute__((vector_size(VECTOR_BYTES / 2)));                                  \
+  narrow low, high;                                                                                 \
+  memcpy(&low, &from, sizeof low);                                                                  \
+  memcpy(&high, (const char *)&from + sizeof low, sizeof high);                                     \
+  v_f64 doubles = __builtin_convertvector(low, v_f64), more = __builtin_convertvector(high, v_f64); \
+  vec_merge(f64, v_i64, doubles, more);                                                             \
+  TO_16_BYTES(f64, vec_merge, doubles, last);                                                       \
+  f64 sum = last[0];                                                                                \
+  wide(sum, last[1]);                                                                               \
+  wide(total, sum)
+#define BY_HALVES(c, from, total, one, vec_merge, wide) \
+  TO_16_BYTES(c, vec_merge, from, last);                \
+  c lanes[16 / sizeof(c)];                              \
+  memcpy(lanes, &last, sizeof lanes);                   \
+  for (int half = 8 / sizeof(c); half; half /= 2)       \
+    for (int k = 0; k < half; k++) {                    \
+      c b = lanes[half + k];                            \
+      one(c, lanes[k], b);                              \
+    }                                                   \
   wide(total, (__typeof__(total))lanes[0])
 
 /* `first` makes an accumulator of the first element (squares: the square; otherwise the element). */
@@ -84,7 +118,7 @@ typedef u64 wide_u64;
 #define SQUARE(c, a) ((c)((wide_##c)(a) * (a)))
 
 #define REDUCE(op, t, c, m, member, one, vec, vec_merge, wide, first, fold)                           \
-  static void op##_inner_##t(const void *xv, int64_t n, td_wide *acc) {                               \
+  static inline void op##_row_##t(const void *xv, int64_t n, td_wide *acc) {                          \
     enum { LANES = VECTOR_BYTES / sizeof(c), BLOCK = 4096 / sizeof(c) };                              \
     const c *x = xv;                                                                                  \
     __typeof__(acc->member) total = acc->member;                                                      \
@@ -117,15 +151,16 @@ typedef u64 wide_u64;
         vec(c, m, a0, b0);                                                                            \
       }                                                                                               \
       n -= size, x += size;                                                                           \
-      c lanes[LANES];                                                                                 \
-      memcpy(lanes, &a0, sizeof lanes);                                                               \
-      fold(c, lanes, total, one, wide);                                                               \
+      fold(c, a0, total, one, vec_merge, wide);                                                       \
     }                                                                                                 \
     for (int64_t i = 0; i < n; i++) {                                                                 \
       __typeof__(total) b = (__typeof__(total))first(c, x[i]);                                        \
       wide(total, b);                                                                                 \
     }                                                                                                 \
     acc->member = total;                                                                              \
+  }                                                                                                   \
+  static void op##_inner_##t(const void *xv, int64_t rows, int64_t stride, int64_t n, td_wide *acc) { \
+    for (int64_t r = 0; r < rows; r++) op##_row_##t((const c *)xv + r * stride, n, &acc[r]);          \
   }                                                                                                   \
   static void op##_outer_##t(const void *xv, int64_t rows, int64_t stride, int64_t n, td_wide *acc) { \
     enum { BLOCK = 64 };                                                                              \
@@ -149,30 +184,30 @@ typedef u64 wide_u64;
   }
 
 /* Signed integers add and multiply as unsigned. */
-#define ARITHMETIC(X, t, c, m, member)                             \
-  X(SUM, t, c, m, member, ADD1, ADDV, ADDV, ADDW, SAME, BY_LANES)  \
-  X(PROD, t, c, m, member, MUL1, MULV, MULV, MULW, SAME, BY_LANES) \
-  X(SQUARES, t, c, m, member, SQ1, SQV, ADDV, SQW, SQUARE_OF, BY_LANES)
+#define ARITHMETIC(X, t, c, m, member, fold)                   \
+  X(SUM, t, c, m, member, ADD1, ADDV, ADDV, ADDW, SAME, fold)  \
+  X(PROD, t, c, m, member, MUL1, MULV, MULV, MULW, SAME, fold) \
+  X(SQUARES, t, c, m, member, SQ1, SQV, ADDV, SQW, SQUARE_OF, fold)
 #define SQUARE_OF(c, a) ((c)((a) * (a)))
 #define ORDER(X, t, c, m, member)                                  \
   X(MAX, t, c, m, member, MAX1, MAXV, MAXV, MAXW, SAME, BY_HALVES) \
   X(MIN, t, c, m, member, MIN1, MINV, MINV, MINW, SAME, BY_HALVES)
-#define LOOPS(X)                       \
-  ARITHMETIC(X, FLOAT, f32, v_i32, d)  \
-  ORDER(X, FLOAT, f32, v_i32, d)       \
-  ARITHMETIC(X, DOUBLE, f64, v_i64, d) \
-  ORDER(X, DOUBLE, f64, v_i64, d)      \
-  ARITHMETIC(X, UINT8, u8, v_u8, u)    \
-  ARITHMETIC(X, UINT16, u16, v_u16, u) \
-  ARITHMETIC(X, UINT32, u32, v_u32, u) \
-  ARITHMETIC(X, UINT64, u64, v_u64, u) \
-  ORDER(X, UINT8, u8, v_u8, u)         \
-  ORDER(X, UINT16, u16, v_u16, u)      \
-  ORDER(X, UINT32, u32, v_u32, u)      \
-  ORDER(X, UINT64, u64, v_u64, u)      \
-  ORDER(X, INT8, i8, v_i8, i)          \
-  ORDER(X, INT16, i16, v_i16, i)       \
-  ORDER(X, INT32, i32, v_i32, i)       \
+#define LOOPS(X)                                  \
+  ARITHMETIC(X, FLOAT, f32, v_i32, d, BY_DOUBLES) \
+  ORDER(X, FLOAT, f32, v_i32, d)                  \
+  ARITHMETIC(X, DOUBLE, f64, v_i64, d, BY_LANES)  \
+  ORDER(X, DOUBLE, f64, v_i64, d)                 \
+  ARITHMETIC(X, UINT8, u8, v_u8, u, BY_LANES)     \
+  ARITHMETIC(X, UINT16, u16, v_u16, u, BY_LANES)  \
+  ARITHMETIC(X, UINT32, u32, v_u32, u, BY_LANES)  \
+  ARITHMETIC(X, UINT64, u64, v_u64, u, BY_LANES)  \
+  ORDER(X, UINT8, u8, v_u8, u)                    \
+  ORDER(X, UINT16, u16, v_u16, u)                 \
+  ORDER(X, UINT32, u32, v_u32, u)                 \
+  ORDER(X, UINT64, u64, v_u64, u)                 \
+  ORDER(X, INT8, i8, v_i8, i)                     \
+  ORDER(X, INT16, i16, v_i16, i)                  \
+  ORDER(X, INT32, i32, v_i32, i)                  \
   ORDER(X, INT64, i64, v_i64, i)
 
 /* x != x is how NaN is found; on integers it is plainly false. uint16 squared promotes to int. */
@@ -195,7 +230,7 @@ LOOPS(REDUCE)
 
 /* Complex numbers: one by one, in double. */
 #define COMPLEX(op, t, c, re, im, ...)                                                                \
-  static void op##_inner_##t(const void *xv, int64_t n, td_wide *acc) {                               \
+  static inline void op##_row_##t(const void *xv, int64_t n, td_wide *acc) {                          \
     const c *x = xv;                                                                                  \
     double p = acc->pair[0], q = acc->pair[1];                                                        \
     for (int64_t i = 0; i < n; i++) {                                                                 \
@@ -204,9 +239,12 @@ LOOPS(REDUCE)
     }                                                                                                 \
     acc->pair[0] = p, acc->pair[1] = q;                                                               \
   }                                                                                                   \
+  static void op##_inner_##t(const void *xv, int64_t rows, int64_t stride, int64_t n, td_wide *acc) { \
+    for (int64_t r = 0; r < rows; r++) op##_row_##t((const c *)xv + r * stride, n, &acc[r]);          \
+  }                                                                                                   \
   static void op##_outer_##t(const void *xv, int64_t rows, int64_t stride, int64_t n, td_wide *acc) { \
     for (int64_t r = 0; r < rows; r++)                                                                \
-      for (int64_t i = 0; i < n; i++) op##_inner_##t((const c *)xv + r * stride + i, 1, &acc[i]);     \
+      for (int64_t i = 0; i < n; i++) op##_row_##t((const c *)xv + r * stride + i, 1, &acc[i]);       \
   }
 #define COMPLEXES(X, t, c, re, im)                                          \
   X(SUM, t, c, re, im, p += a, q += b)                                      \

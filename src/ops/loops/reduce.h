@@ -26,8 +26,8 @@ typedef union td_wide {
   double pair[2];
 } td_wide;
 
-/* Combines n contiguous elements into *acc. */
-typedef void (*td_reduce_inner_fn)(const void *x, int64_t n, td_wide *acc);
+/* Combines each of `rows` rows of n elements, `stride` elements apart, into acc[0..rows). */
+typedef void (*td_reduce_inner_fn)(const void *x, int64_t rows, int64_t stride, int64_t n, td_wide *acc);
 /* Combines `rows` rows of n elements, `stride` elements apart, into acc[0..n). n <= TD_REDUCE_COLUMNS. */
 typedef void (*td_reduce_outer_fn)(const void *x, int64_t rows, int64_t stride, int64_t n, td_wide *acc);
 enum { TD_REDUCE_COLUMNS = 512 };
@@ -44,7 +44,7 @@ typedef struct td_reducer {
 } td_reducer;
 
 bool td_reducer_init(td_reducer *r, td_reduce op, td_dtype t);
-void td_reducer_inner(const td_reducer *r, const void *x, int64_t n, td_wide *acc);
+void td_reducer_inner(const td_reducer *r, const void *x, int64_t rows, int64_t stride, int64_t n, td_wide *acc);
 void td_reducer_outer(const td_reducer *r, const void *x, int64_t rows, int64_t stride, int64_t n, td_wide *acc);
 /* *acc = *acc op *other. */
 void td_reducer_merge(const td_reducer *r, td_wide *acc, const td_wide *other);

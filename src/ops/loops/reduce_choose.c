@@ -67,16 +67,18 @@ bool td_reducer_init(td_reducer *r, td_reduce op, td_dtype t) {
 
 enum { BLOCK = 2048 };
 
-void td_reducer_inner(const td_reducer *r, const void *x, int64_t n, td_wide *acc) {
+void td_reducer_inner(const td_reducer *r, const void *x, int64_t rows, int64_t stride, int64_t n, td_wide *acc) {
   if (!r->widen) {
-    r->inner(x, n, acc);
+    r->inner(x, rows, stride, n, acc);
     return;
   }
   _Alignas(64) float wide[BLOCK];
-  for (int64_t at = 0; at < n; at += BLOCK) {
-    int64_t k = TD_MIN(n - at, BLOCK);
-    r->widen((const char *)x + at * r->size, wide, k);
-    r->inner(wide, k, acc);
+  for (int64_t row = 0; row < rows; row++) {
+    for (int64_t at = 0; at < n; at += BLOCK) {
+      int64_t k = TD_MIN(n - at, BLOCK);
+      r->widen((const char *)x + (row * stride + at) * r->size, wide, k);
+      r->inner(wide, 1, k, k, &acc[row]);
+    }
   }
 }
 

@@ -3,6 +3,9 @@
 
 #include "ops/loops/loops.h"
 #include "ops/loops/vmath.h"
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 /* One line an op and element type: name, dtype, C types in and out, the value as a function of `a` (and `p`). */
 #define FLOATS(X, t, c, f)                              \
@@ -11,7 +14,6 @@
   X(Inv, t, c, c, 1 / a)                                \
   X(Square, t, c, c, a *a)                              \
   X(Sqrt, t, c, c, f(sqrt)(a))                          \
-  X(Rsqrt, t, c, c, 1 / f(sqrt)(a))                     \
   X(Sign, t, c, c, a != a ? a : (c)((a > 0) - (a < 0))) \
   X(Floor, t, c, c, f(floor)(a))                        \
   X(Ceil, t, c, c, f(ceil)(a))                          \
@@ -52,18 +54,19 @@
   X(Invert, t, c, c, (c)~a)                \
   X(PopulationCount, t, c, uint8_t, (uint8_t)__builtin_popcountll(a))
 
-#define LOOPS(X)                      \
-  FLOATS(X, FLOAT, float, F_SUFFIX)   \
-  FLOATS(X, DOUBLE, double, D_SUFFIX) \
-  FLOAT_MATH(X)                       \
-  SIGNED(X, INT8, int8_t, uint8_t)    \
-  SIGNED(X, INT16, int16_t, uint16_t) \
-  SIGNED(X, INT32, int32_t, uint32_t) \
-  SIGNED(X, INT64, int64_t, uint64_t) \
-  UNSIGNED(X, UINT8, uint8_t)         \
-  UNSIGNED(X, UINT16, uint16_t)       \
-  UNSIGNED(X, UINT32, uint32_t)       \
-  UNSIGNED(X, UINT64, uint64_t)       \
+#define LOOPS(X)                                          \
+  FLOATS(X, FLOAT, float, F_SUFFIX)                       \
+  FLOATS(X, DOUBLE, double, D_SUFFIX)                     \
+  FLOAT_MATH(X)                                           \
+  SIGNED(X, INT8, int8_t, uint8_t)                        \
+  SIGNED(X, INT16, int16_t, uint16_t)                     \
+  SIGNED(X, INT32, int32_t, uint32_t)                     \
+  SIGNED(X, INT64, int64_t, uint64_t)                     \
+  UNSIGNED(X, UINT8, uint8_t)                             \
+  UNSIGNED(X, UINT16, uint16_t)                           \
+  UNSIGNED(X, UINT32, uint32_t)                           \
+  UNSIGNED(X, UINT64, uint64_t)                           \
+  X(Rsqrt, DOUBLE, double, double, 1 / __builtin_sqrt(a)) \
   X(LogicalNot, BOOL, uint8_t, uint8_t, !a)
 
 #define DEFINE(name, t, in, out, value)                                   \
@@ -99,6 +102,26 @@ static void sincos_FLOAT(const float *x, float *z, int64_t n, int32_t quarter) {
 static void Sin_FLOAT(const void *x, void *z, int64_t n, double p) { sincos_FLOAT(x, z, n, 0); }
 static void Cos_FLOAT(const void *x, void *z, int64_t n, double p) { sincos_FLOAT(x, z, n, 1); }
 
+#ifdef __AVX512F__
+/* The processor's estimate (14 bits) and a step of Newton's method: within 2 ULP. The step has no use at the ends. */
+static inline __m512 rsqrt_16(__m512 x) {
+  const __m512 one = _mm512_set1_ps(1), half = _mm512_set1_ps(0.5f);
+  __m512 y = _mm512_rsqrt14_ps(x), rest = _mm512_fnmadd_ps(_mm512_mul_ps(x, y), y, one);
+  __mmask16 inside = _mm512_cmp_ps_mask(rest, rest, _CMP_ORD_Q); /* not where it is zero times infinity */
+  return _mm512_mask3_fmadd_ps(_mm512_mul_ps(y, half), rest, y, inside);
+}
+static void Rsqrt_FLOAT(const void *xv, void *zv, int64_t n, double p) {
+  const float *x = xv;
+  float *z = zv;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16) _mm512_storeu_ps(z + i, rsqrt_16(_mm512_loadu_ps(x + i)));
+  __mmask16 tail = (__mmask16)((1u << (n - i)) - 1);
+  _mm512_mask_storeu_ps(z + i, tail, rsqrt_16(_mm512_maskz_loadu_ps(tail, x + i)));
+}
+#else
+DEFINE(Rsqrt, FLOAT, float, float, 1 / __builtin_sqrtf(a))
+#endif
+
 td_unary_fn TD_ISA_NAME(td_unary_loop)(int op, td_dtype t) {
   switch (op * 32 + (int)t) {
 #define CASE(name, t, in, out, value) \
@@ -107,6 +130,7 @@ td_unary_fn TD_ISA_NAME(td_unary_loop)(int op, td_dtype t) {
     LOOPS(CASE)
     CASE(Sin, FLOAT, , , )
     CASE(Cos, FLOAT, , , )
+    CASE(Rsqrt, FLOAT, , , )
     default:
       return NULL;
   }

@@ -43,91 +43,131 @@ static inline float exp_f32(float x) {
 }
 static inline double exp_f64(double x) { return exp(x); }
 
+/* Rows that are taken at a time: few enough to stay in the nearest cache. */
+enum { ROWS = 64 };
+static int64_t block_rows(int64_t n) { return n >= 4096 ? 1 : TD_MIN(ROWS, 4096 / n); }
+
 #define LANES(name) ((int64_t)(sizeof(lanes_##name) / sizeof(((lanes_##name){0})[0])))
 
-#define LOOPS(name, type, exponential, logarithm)                                                                    \
-  static type max_##name(const type *x, int64_t n) { /* of those that are not NaN */                                 \
-    lanes_##name lane, v;                                                                                            \
-    for (int k = 0; k < (int)LANES(name); k++) lane[k] = -INFINITY;                                                  \
-    int64_t i = 0;                                                                                                   \
-    for (; i + LANES(name) <= n; i += LANES(name)) {                                                                 \
-      memcpy(&v, x + i, sizeof v);                                                                                   \
-      mask_##name more = (mask_##name)(v > lane);                                                                    \
-      lane = (lanes_##name)(((mask_##name)v & more) | ((mask_##name)lane & ~more));                                  \
-    }                                                                                                                \
-    type best = -INFINITY;                                                                                           \
-    for (; i < n; i++) best = x[i] > best ? x[i] : best;                                                             \
-    for (int k = 0; k < (int)LANES(name); k++) best = lane[k] > best ? lane[k] : best;                               \
-    return best;                                                                                                     \
-  }                                                                                                                  \
-  static type sum_##name(const type *x, int64_t n) {                                                                 \
-    lanes_##name lane = {0}, v;                                                                                      \
-    int64_t i = 0;                                                                                                   \
-    for (; i + LANES(name) <= n; i += LANES(name)) {                                                                 \
-      memcpy(&v, x + i, sizeof v);                                                                                   \
-      lane += v;                                                                                                     \
-    }                                                                                                                \
-    type total = 0;                                                                                                  \
-    for (; i < n; i++) total += x[i];                                                                                \
-    for (int k = 0; k < (int)LANES(name); k++) total += lane[k];                                                     \
-    return total;                                                                                                    \
-  }                                                                                                                  \
-  /* to[i] = exp(x[i] - max), to may be x; returns the sum. NaN in x makes it NaN. */                                \
-  static type exps_##name(const type *x, type max, type *to, int64_t n) {                                            \
-    if (x == to) {                                                                                                   \
-      for (int64_t i = 0; i < n; i++) to[i] = exponential(to[i] - max);                                              \
-    } else {                                                                                                         \
-      const type *restrict from = x;                                                                                 \
-      type *restrict out = to;                                                                                       \
-      for (int64_t i = 0; i < n; i++) out[i] = exponential(from[i] - max);                                           \
-    }                                                                                                                \
-    return sum_##name(to, n);                                                                                        \
-  }                                                                                                                  \
-  static void softmax_##name(void *arg, int64_t begin, int64_t end) {                                                \
-    const td_softmax_job *j = arg;                                                                                   \
-    int64_t n = j->columns;                                                                                          \
-    for (int64_t r = begin; r < end; r++) {                                                                          \
-      const type *x = (const type *)j->logits + r * n;                                                               \
-      type *to = (type *)j->out + r * n, max = max_##name(x, n);                                                     \
-      if (j->log) {                                                                                                  \
-        type sum = logarithm(exps_##name(x, max, to, n));                                                            \
-        for (int64_t i = 0; i < n; i++) to[i] = x[i] - max - sum;                                                    \
-      } else {                                                                                                       \
-        type scale = 1 / exps_##name(x, max, to, n);                                                                 \
-        for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                              \
-      }                                                                                                              \
-    }                                                                                                                \
-  }                                                                                                                  \
-  static void dense_##name(void *arg, int64_t begin, int64_t end) {                                                  \
-    const td_softmax_job *j = arg;                                                                                   \
-    int64_t n = j->columns;                                                                                          \
-    for (int64_t r = begin; r < end; r++) {                                                                          \
-      const type *x = (const type *)j->logits + r * j->logits_step[0];                                               \
-      const type *y = (const type *)j->labels + r * j->labels_step[0];                                               \
-      type *to = (type *)j->out + r * n;                                                                             \
-      for (int64_t i = 0; i < n; i++) to[i] = x[i * j->logits_step[1]];                                              \
-      type max = max_##name(to, n), loss = 0, sum = exps_##name(to, max, to, n);                                     \
-      type log_sum = logarithm(sum), scale = 1 / sum;                                                                \
-      for (int64_t i = 0; i < n; i++) {                                                                              \
-        type label = y[i * j->labels_step[1]], value = x[i * j->logits_step[1]];                                     \
-        loss += label == 0 ? 0 : label * (log_sum - (value - max));                                                  \
-        to[i] = to[i] * scale - label;                                                                               \
-      }                                                                                                              \
-      ((type *)j->loss)[r] = loss;                                                                                   \
-    }                                                                                                                \
-  }                                                                                                                  \
-  static void sparse_##name(void *arg, int64_t begin, int64_t end) {                                                 \
-    const td_softmax_job *j = arg;                                                                                   \
-    int64_t n = j->columns;                                                                                          \
-    for (int64_t r = begin; r < end; r++) {                                                                          \
-      const type *x = (const type *)j->logits + r * n;                                                               \
-      type *to = (type *)j->out + r * n, max = max_##name(x, n), sum = exps_##name(x, max, to, n);                   \
-      int64_t label = j->label_type == TD_INT64 ? ((const int64_t *)j->labels)[r] : ((const int32_t *)j->labels)[r]; \
-      type scale = 1 / sum;                                                                                          \
-      for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                                \
-      to[label] -= 1;                                                                                                \
-      ((type *)j->loss)[r] = logarithm(sum) - (x[label] - max);                                                      \
-    }                                                                                                                \
+#define LOOPS(name, type, exponential, logarithm)                                                               \
+  static type max_##name(const type *x, int64_t n) { /* of those that are not NaN */                            \
+    lanes_##name lane, v;                                                                                       \
+    for (int k = 0; k < (int)LANES(name); k++) lane[k] = -INFINITY;                                             \
+    int64_t i = 0;                                                                                              \
+    for (; i + LANES(name) <= n; i += LANES(name)) {                                                            \
+      memcpy(&v, x + i, sizeof v);                                                                              \
+      mask_##name more = (mask_##name)(v > lane);                                                               \
+      lane = (lanes_##name)(((mask_##name)v & more) | ((mask_##name)lane & ~more));                             \
+    }                                                                                                           \
+    type best = -INFINITY;                                                                                      \
+    for (; i < n; i++) best = x[i] > best ? x[i] : best;                                                        \
+    for (int k = 0; k < (int)LANES(name); k++) best = lane[k] > best ? lane[k] : best;                          \
+    return best;                                                                                                \
+  }                                                                                                             \
+  static type sum_##name(const type *x, int64_t n) {                                                            \
+    lanes_##name lane = {0}, v;                                                                                 \
+    int64_t i = 0;                                                                                              \
+    for (; i + LANES(name) <= n; i += LANES(name)) {                                                            \
+      memcpy(&v, x + i, sizeof v);                                                                              \
+      lane += v;                                                                                                \
+    }                                                                                                           \
+    type total = 0;                                                                                             \
+    for (; i < n; i++) total += x[i];                                                                           \
+    for (int k = 0; k < (int)LANES(name); k++) total += lane[k];                                                \
+    return total;                                                                                               \
+  }                                                                                                             \
+  /* to[i] = exp(x[i] - max), to may be x; returns the sum. NaN in x makes it NaN. */                           \
+  static type exps_##name(const type *x, type max, type *to, int64_t n) {                                       \
+    if (x == to) {                                                                                              \
+      for (int64_t i = 0; i < n; i++) to[i] = exponential(to[i] - max);                                         \
+    } else {                                                                                                    \
+      const type *restrict from = x;                                                                            \
+      type *restrict out = to;                                                                                  \
+      for (int64_t i = 0; i < n; i++) out[i] = exponential(from[i] - max);                                      \
+    }                                                                                                           \
+    return sum_##name(to, n);                                                                                   \
+  }                                                                                                             \
+  /* to = exp(x - max) of `rows` rows of n; each row's greatest value and its sum. Rows that are shorter than a \
+     vector are taken together. */                                                                              \
+  static void row_exps_##name(const type *x, type *to, int64_t rows, int64_t n, type *max, type *sum) {         \
+    if (n >= LANES(name)) {                                                                                     \
+      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                                     \
+        max[r] = max_##name(x, n);                                                                              \
+        sum[r] = exps_##name(x, max[r], to, n);                                                                 \
+      }                                                                                                         \
+      return;                                                                                                   \
+    }                                                                                                           \
+    for (int64_t r = 0; r < rows; r++) {                                                                        \
+      type best = -INFINITY;                                                                                    \
+      for (int64_t i = 0; i < n; i++) best = x[r * n + i] > best ? x[r * n + i] : best;                         \
+      for (int64_t i = 0; i < n; i++) to[r * n + i] = x[r * n + i] - best;                                      \
+      max[r] = best;                                                                                            \
+    }                                                                                                           \
+    for (int64_t i = 0; i < rows * n; i++) to[i] = exponential(to[i]);                                          \
+    for (int64_t r = 0; r < rows; r++) {                                                                        \
+      type total = 0;                                                                                           \
+      for (int64_t i = 0; i < n; i++) total += to[r * n + i];                                                   \
+      sum[r] = total;                                                                                           \
+    }                                                                                                           \
+  }                                                                                                             \
+  static void softmax_##name(void *arg, int64_t begin, int64_t end) {                                           \
+    const td_softmax_job *j = arg;                                                                              \
+    int64_t n = j->columns;                                                                                     \
+    for (int64_t rows; begin < end; begin += rows) {                                                            \
+      const type *x = (const type *)j->logits + begin * n;                                                      \
+      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
+      rows = TD_MIN(end - begin, block_rows(n));                                                                \
+      row_exps_##name(x, to, rows, n, max, sum);                                                                \
+      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                                     \
+        type log_sum = j->log ? logarithm(sum[r]) : 0, scale = 1 / sum[r], most = max[r];                       \
+        if (j->log)                                                                                             \
+          for (int64_t i = 0; i < n; i++) to[i] = x[i] - most - log_sum;                                        \
+        else                                                                                                    \
+          for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                       \
+      }                                                                                                         \
+    }                                                                                                           \
+  }                                                                                                             \
+  static void dense_##name(void *arg, int64_t begin, int64_t end) {                                             \
+    const td_softmax_job *j = arg;                                                                              \
+    int64_t n = j->columns;                                                                                     \
+    for (int64_t rows; begin < end; begin += rows) {                                                            \
+      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
+      rows = TD_MIN(end - begin, block_rows(n));                                                                \
+      for (int64_t r = 0; r < rows; r++) {                                                                      \
+        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                              \
+        for (int64_t i = 0; i < n; i++) to[r * n + i] = x[i * j->logits_step[1]];                               \
+      }                                                                                                         \
+      row_exps_##name(to, to, rows, n, max, sum);                                                               \
+      for (int64_t r = 0; r < rows; r++, to += n) {                                                             \
+        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                              \
+        const type *y = (const type *)j->labels + (begin + r) * j->labels_step[0];                              \
+        type most = max[r], loss = 0, log_sum = logarithm(sum[r]), scale = 1 / sum[r];                          \
+        for (int64_t i = 0; i < n; i++) {                                                                       \
+          type label = y[i * j->labels_step[1]], value = x[i * j->logits_step[1]];                              \
+          loss += label == 0 ? 0 : label * (log_sum - (value - most));                                          \
+          to[i] = to[i] * scale - label;                                                                        \
+        }                                                                                                       \
+        ((type *)j->loss)[begin + r] = loss;                                                                    \
+      }                                                                                                         \
+    }                                                                                                           \
+  }                                                                                                             \
+  static void sparse_##name(void *arg, int64_t begin, int64_t end) {                                            \
+    const td_softmax_job *j = arg;                                                                              \
+    int64_t n = j->columns;                                                                                     \
+    for (int64_t rows; begin < end; begin += rows) {                                                            \
+      const type *x = (const type *)j->logits + begin * n;                                                      \
+      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
+      rows = TD_MIN(end - begin, block_rows(n));                                                                \
+      row_exps_##name(x, to, rows, n, max, sum);                                                                \
+      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                                     \
+        int64_t at = begin + r, label = j->label_type == TD_INT64 ? ((const int64_t *)j->labels)[at]            \
+                                                                  : ((const int32_t *)j->labels)[at];           \
+        type scale = 1 / sum[r];                                                                                \
+        for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                         \
+        to[label] -= 1;                                                                                         \
+        ((type *)j->loss)[at] = logarithm(sum[r]) - (x[label] - max[r]);                                        \
+      }                                                                                                         \
+    }                                                                                                           \
   }
 LOOPS(f32, float, exp_f32, logf)
 LOOPS(f64, double, exp_f64, log)
