@@ -266,10 +266,6 @@ static void ask(td_recv_batch *b, td_strbuf *body) {
 void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer) {
   b->ch = ch;
   b->peer = *peer;
-  if (b->count == 1) {
-    ask_alone(b, &b->items[0]);
-    return;
-  }
   td_strbuf key = {0};
   for (size_t i = 0; i < b->count && td_transfer_log_is_on(peer->transfers); i++)
     b->items[i].transfer = td_transfer_begin(peer->transfers, b->step_id, full_key(&b->items[i], &key));
