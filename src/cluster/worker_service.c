@@ -1,4 +1,6 @@
 /* The worker service (TensorFlow's grpc_worker_service): what masters and other tasks ask of this one. */
+#include <stdalign.h>
+
 #include "base/mem.h"
 #include "cluster/devices.h"
 #include "cluster/graph_mgr.h"
@@ -109,9 +111,10 @@ typedef struct graph_request {
   td_run_graph run;
   td_task *task;
   td_call *call;
-  td_arena arena;
+  td_arena arena; /* begins with `memory` */
   td_run_graph_request in;
   td_worker_session *session;
+  alignas(16) char memory[256]; /* enough for a step without feeds and fetches */
 } graph_request;
 
 static void reply_run_graph(graph_request *g, td_status status) {
@@ -232,6 +235,7 @@ static td_status prepare_run_graph(graph_request *g, td_str bytes) {
 
 static void run_graph(void *service, td_call *call, td_str request) {
   graph_request *g = td_new(graph_request);
+  td_arena_init_with(&g->arena, g->memory, sizeof g->memory);
   g->task = service;
   g->call = call;
   td_status s = prepare_run_graph(g, request);

@@ -32,9 +32,9 @@ typedef struct shard {
   pthread_mutex_t lock;
   /* guarded by lock */
   entry **buckets;
-  size_t bucket_count, count;
+  uint32_t bucket_count, count;
   td_status aborted;
-} __attribute__((aligned(64))) shard;
+} shard;
 
 typedef struct local {
   td_rendezvous base;
@@ -60,9 +60,9 @@ static bool matches(const entry *e, uint64_t hash, const td_rendezvous_key *key,
 }
 
 static void grow(shard *s) {
-  size_t n = s->bucket_count ? s->bucket_count * 2 : FIRST_BUCKETS;
+  uint32_t n = s->bucket_count ? s->bucket_count * 2 : FIRST_BUCKETS;
   entry **bigger = td_new_array(entry *, n);
-  for (size_t i = 0; i < s->bucket_count; i++) {
+  for (uint32_t i = 0; i < s->bucket_count; i++) {
     entry **low = &bigger[i], **high = &bigger[i + s->bucket_count]; /* order within a bucket is kept */
     for (entry *e = s->buckets[i], *next; e; e = next) {
       next = e->next;
@@ -232,7 +232,7 @@ bool td_local_rendezvous_cancel_recv(td_rendezvous *r, td_recv *request) {
   entry *e = NULL;
   if (!s) return false;
   pthread_mutex_lock(&s->lock);
-  for (size_t b = 0; b < s->bucket_count && !e; b++)
+  for (uint32_t b = 0; b < s->bucket_count && !e; b++)
     for (entry **at = &s->buckets[b]; *at && !e; at = &(*at)->next) {
       e = (*at)->request ? take_request((local *)r, s, at, request) : NULL;
       if (e || !*at) break;
@@ -245,7 +245,7 @@ bool td_local_rendezvous_cancel_recv(td_rendezvous *r, td_recv *request) {
 /* Empties a shard: the list of what was in it, in reverse. */
 static entry *take_all(local *l, shard *s) {
   entry *all = NULL;
-  for (size_t b = 0; b < s->bucket_count; b++) {
+  for (uint32_t b = 0; b < s->bucket_count; b++) {
     while (s->buckets[b]) {
       entry *e = take(l, s, &s->buckets[b]);
       e->next = all;
@@ -280,7 +280,7 @@ void td_local_rendezvous_visit_waiting(td_rendezvous *r, void (*visit)(void *arg
   for (int i = 0; i < SHARDS; i++) {
     shard *s = &l->shards[i];
     pthread_mutex_lock(&s->lock);
-    for (size_t b = 0; b < s->bucket_count; b++)
+    for (uint32_t b = 0; b < s->bucket_count; b++)
       for (const entry *e = s->buckets[b]; e; e = e->next)
         for (const entry *q = e; q; q = q->same)
           if (q->request) visit(arg, td_str_n(q->key, q->key_size), q->since_ns);
