@@ -45,7 +45,7 @@ static inline double exp_f64(double x) { return exp(x); }
 
 /* Rows that are taken at a time: few enough to stay in the nearest cache. */
 enum { ROWS = 64 };
-static int64_t block_rows(int64_t n) { return n >= 4096 ? 1 : TD_MIN(ROWS, 4096 / n); }
+static int64_t block_rows(int64_t n) { return n >= 1024 ? 1 : TD_MIN(ROWS, 1024 / n); }
 
 #define LANES(name) ((int64_t)(sizeof(lanes_##name) / sizeof(((lanes_##name){0})[0])))
 
