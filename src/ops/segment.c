@@ -204,6 +204,13 @@ static td_status bad_index(const char *name, int64_t i, int64_t v, int64_t limit
                              (long long)limit);
 }
 
+static td_status bad_segment_id(const td_tensor *ids, int64_t i, int64_t segments) {
+  td_show_buf b;
+  return td_invalid_argument("segment_ids%s = %lld is out of range [0, %lld)",
+                             td_show_index(&b, ids->rank, ids->dims, i), (long long)td_tensor_int_at(ids, i),
+                             (long long)segments);
+}
+
 /* Sorted, not negative. */
 static td_status check_sorted(const td_tensor *ids) {
   int64_t last = 0;
@@ -380,7 +387,7 @@ static td_status unsorted_compute(td_kernel_ctx *ctx) {
   int64_t segments = td_tensor_int_at(n, 0);
   if (segments < 0) return td_invalid_argument("Input num_segments == %lld must not be negative.", (long long)segments);
   for (int64_t i = 0; i < ids->count; i++) /* negative ids are dropped */
-    if (td_tensor_int_at(ids, i) >= segments) return bad_index("segment_ids", i, td_tensor_int_at(ids, i), segments);
+    if (td_tensor_int_at(ids, i) >= segments) return bad_segment_id(ids, i, segments);
   td_shape shape;
   shape.rank = 0;
   TD_TRY(td_shape_append(&shape, segments));
