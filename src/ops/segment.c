@@ -358,7 +358,8 @@ static void run_unsorted(void *arg, int64_t begin, int64_t end) {
 }
 
 static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
-  bool is_sum = w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul; /* of one row: the row */
+  /* A sum or product of one row is the row. With fewer rows than segments most stay empty: all are filled at once. */
+  bool is_sum = (w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul) && w->ids->count >= segments;
   if (is_sum) {
     w->is_started = td_try_malloc((size_t)segments);
     if (!w->is_started) return td_resource_exhausted("OOM when summing into %lld segments", (long long)segments);
