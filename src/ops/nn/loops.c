@@ -49,7 +49,7 @@ static int64_t block_rows(int64_t n) { return n >= 1024 ? 1 : TD_MIN(ROWS, 1024 
 
 #define LANES(name) ((int64_t)(sizeof(lanes_##name) / sizeof(((lanes_##name){0})[0])))
 
-#define LOOPS(name, type, exponential, logarithm)                                                               \
+#define ROW_EXPS(name, type, exponential)                                                                       \
   static type max_##name(const type *x, int64_t n) { /* of those that are not NaN */                            \
     lanes_##name lane, v;                                                                                       \
     for (int k = 0; k < (int)LANES(name); k++) lane[k] = -INFINITY;                                             \
@@ -110,67 +110,75 @@ static int64_t block_rows(int64_t n) { return n >= 1024 ? 1 : TD_MIN(ROWS, 1024 
       sum[r] = total;                                                                                           \
     }                                                                                                           \
   }                                                                                                             \
-  static void softmax_##name(void *arg, int64_t begin, int64_t end) {                                           \
-    const td_softmax_job *j = arg;                                                                              \
-    int64_t n = j->columns;                                                                                     \
-    for (int64_t rows; begin < end; begin += rows) {                                                            \
-      const type *x = (const type *)j->logits + begin * n;                                                      \
-      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
-      rows = TD_MIN(end - begin, block_rows(n));                                                                \
-      row_exps_##name(x, to, rows, n, max, sum);                                                                \
-      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                                     \
-        type log_sum = j->log ? logarithm(sum[r]) : 0, scale = 1 / sum[r], most = max[r];                       \
-        if (j->log)                                                                                             \
-          for (int64_t i = 0; i < n; i++) to[i] = x[i] - most - log_sum;                                        \
-        else                                                                                                    \
-          for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                       \
-      }                                                                                                         \
-    }                                                                                                           \
-  }                                                                                                             \
-  static void dense_##name(void *arg, int64_t begin, int64_t end) {                                             \
-    const td_softmax_job *j = arg;                                                                              \
-    int64_t n = j->columns;                                                                                     \
-    for (int64_t rows; begin < end; begin += rows) {                                                            \
-      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
-      rows = TD_MIN(end - begin, block_rows(n));                                                                \
-      for (int64_t r = 0; r < rows; r++) {                                                                      \
-        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                              \
-        for (int64_t i = 0; i < n; i++) to[r * n + i] = x[i * j->logits_step[1]];                               \
-      }                                                                                                         \
-      row_exps_##name(to, to, rows, n, max, sum);                                                               \
-      for (int64_t r = 0; r < rows; r++, to += n) {                                                             \
-        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                              \
-        const type *y = (const type *)j->labels + (begin + r) * j->labels_step[0];                              \
-        type most = max[r], loss = 0, log_sum = logarithm(sum[r]), scale = 1 / sum[r];                          \
-        for (int64_t i = 0; i < n; i++) {                                                                       \
-          type label = y[i * j->labels_step[1]], value = x[i * j->logits_step[1]];                              \
-          loss += label == 0 ? 0 : label * (log_sum - (value - most));                                          \
-          to[i] = to[i] * scale - label;                                                                        \
-        }                                                                                                       \
-        ((type *)j->loss)[begin + r] = loss;                                                                    \
-      }                                                                                                         \
-    }                                                                                                           \
-  }                                                                                                             \
-  static void sparse_##name(void *arg, int64_t begin, int64_t end) {                                            \
-    const td_softmax_job *j = arg;                                                                              \
-    int64_t n = j->columns;                                                                                     \
-    for (int64_t rows; begin < end; begin += rows) {                                                            \
-      const type *x = (const type *)j->logits + begin * n;                                                      \
-      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                              \
-      rows = TD_MIN(end - begin, block_rows(n));                                                                \
-      row_exps_##name(x, to, rows, n, max, sum);                                                                \
-      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                                     \
-        int64_t at = begin + r, label = j->label_type == TD_INT64 ? ((const int64_t *)j->labels)[at]            \
-                                                                  : ((const int32_t *)j->labels)[at];           \
-        type scale = 1 / sum[r];                                                                                \
-        for (int64_t i = 0; i < n; i++) to[i] *= scale;                                                         \
-        to[label] -= 1;                                                                                         \
-        ((type *)j->loss)[at] = logarithm(sum[r]) - (x[label] - max[r]);                                        \
-      }                                                                                                         \
-    }                                                                                                           \
+  /* The same of the rows from `begin` on, as many as are worth taking together: how many. */                   \
+  static int64_t block_exps_##name(const td_softmax_job *j, int64_t begin, int64_t end, type *max, type *sum) { \
+    int64_t n = j->columns, rows = TD_MIN(end - begin, block_rows(n));                                          \
+    row_exps_##name((const type *)j->logits + begin * n, (type *)j->out + begin * n, rows, n, max, sum);        \
+    return rows;                                                                                                \
   }
-LOOPS(f32, float, exp_f32, logf)
-LOOPS(f64, double, exp_f64, log)
+
+#define SOFTMAXES(name, type, logarithm)                                                              \
+  static void softmax_##name(void *arg, int64_t begin, int64_t end) {                                 \
+    const td_softmax_job *j = arg;                                                                    \
+    int64_t n = j->columns;                                                                           \
+    for (int64_t rows; begin < end; begin += rows) {                                                  \
+      type max[ROWS], sum[ROWS], *to = (type *)j->out + begin * n;                                    \
+      const type *x = (const type *)j->logits + begin * n;                                            \
+      rows = block_exps_##name(j, begin, end, max, sum);                                              \
+      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                           \
+        type log_sum = j->log ? logarithm(sum[r]) : 0, scale = 1 / sum[r], most = max[r];             \
+        if (j->log)                                                                                   \
+          for (int64_t i = 0; i < n; i++) to[i] = x[i] - most - log_sum;                              \
+        else                                                                                          \
+          for (int64_t i = 0; i < n; i++) to[i] *= scale;                                             \
+      }                                                                                               \
+    }                                                                                                 \
+  }                                                                                                   \
+  static void dense_##name(void *arg, int64_t begin, int64_t end) {                                   \
+    const td_softmax_job *j = arg;                                                                    \
+    int64_t n = j->columns;                                                                           \
+    for (int64_t rows; begin < end; begin += rows) {                                                  \
+      type *to = (type *)j->out + begin * n, max[ROWS], sum[ROWS];                                    \
+      rows = TD_MIN(end - begin, block_rows(n));                                                      \
+      for (int64_t r = 0; r < rows; r++) {                                                            \
+        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                    \
+        for (int64_t i = 0; i < n; i++) to[r * n + i] = x[i * j->logits_step[1]];                     \
+      }                                                                                               \
+      row_exps_##name(to, to, rows, n, max, sum);                                                     \
+      for (int64_t r = 0; r < rows; r++, to += n) {                                                   \
+        const type *x = (const type *)j->logits + (begin + r) * j->logits_step[0];                    \
+        const type *y = (const type *)j->labels + (begin + r) * j->labels_step[0];                    \
+        type most = max[r], loss = 0, log_sum = logarithm(sum[r]), scale = 1 / sum[r];                \
+        for (int64_t i = 0; i < n; i++) {                                                             \
+          type label = y[i * j->labels_step[1]], value = x[i * j->logits_step[1]];                    \
+          loss += label == 0 ? 0 : label * (log_sum - (value - most));                                \
+          to[i] = to[i] * scale - label;                                                              \
+        }                                                                                             \
+        ((type *)j->loss)[begin + r] = loss;                                                          \
+      }                                                                                               \
+    }                                                                                                 \
+  }                                                                                                   \
+  static void sparse_##name(void *arg, int64_t begin, int64_t end) {                                  \
+    const td_softmax_job *j = arg;                                                                    \
+    int64_t n = j->columns;                                                                           \
+    for (int64_t rows; begin < end; begin += rows) {                                                  \
+      type max[ROWS], sum[ROWS], *to = (type *)j->out + begin * n;                                    \
+      const type *x = (const type *)j->logits + begin * n;                                            \
+      rows = block_exps_##name(j, begin, end, max, sum);                                              \
+      for (int64_t r = 0; r < rows; r++, x += n, to += n) {                                           \
+        int64_t at = begin + r, label = j->label_type == TD_INT64 ? ((const int64_t *)j->labels)[at]  \
+                                                                  : ((const int32_t *)j->labels)[at]; \
+        type scale = 1 / sum[r];                                                                      \
+        for (int64_t i = 0; i < n; i++) to[i] *= scale;                                               \
+        to[label] -= 1;                                                                               \
+        ((type *)j->loss)[at] = logarithm(sum[r]) - (x[label] - max[r]);                              \
+      }                                                                                               \
+    }                                                                                                 \
+  }
+ROW_EXPS(f32, float, exp_f32)
+ROW_EXPS(f64, double, exp_f64)
+SOFTMAXES(f32, float, logf)
+SOFTMAXES(f64, double, log)
 
 /* ---- max pooling ---- */
 
