@@ -359,14 +359,14 @@ static void run_unsorted(void *arg, int64_t begin, int64_t end) {
 
 static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
   /* A sum or product of one row is the row. With fewer rows than segments most stay empty: all are filled at once. */
-  bool is_sum = (w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul) && w->ids->count >= segments;
-  if (is_sum) {
+  bool takes_first = (w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul) && w->ids->count >= segments;
+  if (takes_first) {
     w->is_started = td_try_malloc((size_t)segments);
     if (!w->is_started) return td_resource_exhausted("OOM when summing into %lld segments", (long long)segments);
     memset(w->is_started, 0, (size_t)segments);
   }
   double bytes = (double)w->inner * (double)w->size, rows = (double)w->ids->count / (double)segments;
-  double unit_ns = is_sum ? 2 + TD_MAX(rows, 1.0) * (2 + bytes / 20) : (rows + 1) * (10 + bytes / 13);
+  double unit_ns = takes_first ? 2 + TD_MAX(rows, 1.0) * (2 + bytes / 20) : (rows + 1) * (10 + bytes / 13);
   if (w->inner >= 16)
     td_ctx_parallel_for(ctx, segments, unit_ns, run_unsorted, w);
   else
