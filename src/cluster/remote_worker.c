@@ -205,7 +205,7 @@ static void put_ended_steps(const remote_worker *w, td_channel *ch, td_payload *
   td_strbuf ids = {0}, field = {0};
   td_channel_withdraw(ch, CLEANUP_GRAPH, put_ended_step, &ids);
   if (ids.size) td_wire_put_bytes(&field, TD_RUN_GRAPH_ENDED_STEPS, td_strbuf_view(&ids));
-  if (field.size) td_payload_copy(message, field.data, field.size);
+  td_payload_copy(message, field.data, field.size);
   td_strbuf_deinit(&ids);
   td_strbuf_deinit(&field);
 }
