@@ -3,6 +3,7 @@
 #include <cblas.h>
 #include <dnnl.h>
 #include <limits.h>
+#include <strings.h>
 
 /* libgomp's, which oneDNN runs on: the setting is the calling thread's own. */
 extern void omp_set_num_threads(int n);
@@ -21,6 +22,24 @@ static CBLAS_TRANSPOSE transpose(char t) { return t == 'N' ? CblasNoTrans : t ==
 /* CBLAS counts in int. */
 static bool fits(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc) {
   return m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX && ldc <= INT_MAX;
+}
+
+static bool sgemm_small(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
+                        int64_t ldb, float beta, float *c, int64_t ldc) {
+  if (!fits(m, n, k, lda, ldb, ldc)) return false;
+  cblas_sgemm(CblasRowMajor, transpose(ta), transpose(tb), (int)m, (int)n, (int)k, 1.0f, a, (int)lda, b, (int)ldb, beta,
+              c, (int)ldc);
+  return true;
+}
+
+/* OpenBLAS multiplies small matrices where they lie, without packing them, on processors with AVX-512. */
+static bool has_small_kernels(void) {
+  static const char *const cores[] = {"SkylakeX", "Cooperlake", "SapphireRapids"};
+  const char *core = openblas_get_corename();
+  for (size_t i = 0; core && i < sizeof cores / sizeof *cores; i++) {
+    if (!strcasecmp(core, cores[i])) return true;
+  }
+  return false;
 }
 
 static bool dgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b,
@@ -49,16 +68,18 @@ static bool zgemm(char ta, char tb, int64_t m, int64_t n, int64_t k, const void 
   return true;
 }
 
+static td_heavy_ops ops = {
+    .abi = TD_HEAVY_ABI,
+    .sgemm = sgemm,
+    .dgemm = dgemm,
+    .cgemm = cgemm,
+    .zgemm = zgemm,
+    .conv_forward = td_heavy_conv_forward,
+    .conv_backward_input = td_heavy_conv_backward_input,
+    .conv_backward_filter = td_heavy_conv_backward_filter,
+};
+
 __attribute__((visibility("default"))) const td_heavy_ops *td_heavy_table(void) {
-  static const td_heavy_ops ops = {
-      .abi = TD_HEAVY_ABI,
-      .sgemm = sgemm,
-      .dgemm = dgemm,
-      .cgemm = cgemm,
-      .zgemm = zgemm,
-      .conv_forward = td_heavy_conv_forward,
-      .conv_backward_input = td_heavy_conv_backward_input,
-      .conv_backward_filter = td_heavy_conv_backward_filter,
-  };
+  if (has_small_kernels()) ops.sgemm_small = sgemm_small;
   return &ops;
 }
