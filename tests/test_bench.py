@@ -65,14 +65,14 @@ def test_a_regression_stands_out(micro, tmp_path):
 
 def test_operations_beside_tensorflow(tmp_path):
     path = str(tmp_path / "results.json")
-    r = bench("--parts", "op", "--only", "MatMul/small", "--out", path)
+    r = bench("--parts", "op", "--only", "MatMul/medium", "--out", path)
     assert r.returncode == 0, r.stderr
     with open(path) as f:
         figures = json.load(f)["parts"]["op"]["figures"]
-    f = figures["MatMul/small"]
+    f = figures["MatMul/medium"]
     assert f["value"] > 0 and f["tensorflow"] > 0 and f["ratio"] > 0 and f["unit"] == "us", f
     if os.path.exists(os.path.join(BUILD, "primitive_bench")):
-        assert figures["MatMul/small, of bare oneDNN"]["value"] > 0
+        assert figures["MatMul/medium, of bare oneDNN"]["value"] > 0
 
 
 def test_many_tasks(tmp_path):

@@ -257,6 +257,7 @@ static void ask(td_recv_batch *b, td_strbuf *body) {
       .path = TD_RECV_TENSORS_PATH,
       .deadline_ns = TD_NO_DEADLINE,
       .wait_for_ready = false,
+      .is_small = true,
       .done = answered,
       .arg = td_recv_batch_retain(b),
   };

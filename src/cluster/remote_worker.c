@@ -76,7 +76,7 @@ static td_status channel(remote_worker *w, td_channel **out) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&w->lock);
   if (!w->channels[i]) {
-    td_channel_options options = {.neighbours = !w->task->no_neighbours};
+    td_channel_options options = {.neighbours = !w->task->no_neighbours, .trunks = true};
     s = td_channel_create(w->task->loops[i], w->address, &options, &w->channels[i]);
   }
   *out = w->channels[i];
@@ -266,6 +266,7 @@ static void run_graph(td_worker *base, td_run_graph *r) {
       .path = "/tensorflow.WorkerService/RunGraph",
       .deadline_ns = TD_NO_DEADLINE,
       .wait_for_ready = false,
+      .is_small = !r->recv_count,
       .done = graph_done,
       .arg = c,
   };
@@ -312,6 +313,7 @@ static void cleanup_graph(td_worker *base, int64_t step_id, void (*done)(void *)
       .deadline_ns = td_now_ns() + 10000000000u, /* the session must not wait for a peer that is gone */
       .wait_for_ready = false,
       .is_patient = true, /* the next step's RunGraph takes it along */
+      .is_small = true,
       .done = cleanup_done,
       .arg = c,
   };

@@ -226,11 +226,13 @@ void td_channel_on_settled(td_conn *h2) {
   c->backoff_ns = FIRST_BACKOFF_NS;
   atomic_store_explicit(&c->connected, true, memory_order_relaxed);
   while (c->waiting && c->current == conn) td_client_call_send(c->waiting);
+  if (c->options.trunks && c->current == conn) td_client_trunk_open(conn);
 }
 
 /* The connection is not for new calls any more. */
 static void detach(td_channel *c, td_client_conn *conn) {
   if (c->current != conn) return;
+  td_client_trunk_detach(conn, false);
   c->current = NULL;
   c->state = TD_CHANNEL_IDLE;
   atomic_store_explicit(&c->connected, false, memory_order_relaxed);
@@ -255,6 +257,7 @@ void td_channel_on_lost(td_conn *h2, td_status why) {
   if (!conn->previous) c->conns = conn->next;
   if (conn->next) conn->next->previous = conn->previous;
   bool current = c->current == conn, settled = conn->settled;
+  td_client_trunk_detach(conn, true);
   detach(c, conn);
   td_free(conn);
   td_status_free(c->failure);

@@ -8,12 +8,16 @@
 #include "rpc/conn.h"
 #include "rpc/rpc.h"
 
+/* The stream that a connection's small calls share (trunk.h). */
+typedef struct td_client_trunk td_client_trunk;
+
 /* A connection of a channel: the current one, or one that the peer wants to see ended. */
 typedef struct td_client_conn td_client_conn;
 struct td_client_conn {
   td_client_conn *previous, *next;
   td_channel *channel;
   td_conn *h2;
+  td_client_trunk *trunk; /* NULL: there is none */
   bool settled;
 };
 
@@ -25,8 +29,10 @@ struct td_client_call {
   td_payload message;
   td_client_call *previous, *next; /* of the waiting calls */
   bool waiting, ended, linked;
-  bool begun;        /* a stream: it was submitted */
-  td_payload *early; /* a stream's messages before that */
+  td_client_trunk *trunk; /* on which it waits for its answer; NULL: none */
+  uint32_t slot;          /* there */
+  bool begun;             /* a stream: it was submitted */
+  td_payload *early;      /* a stream's messages before that */
   size_t early_count, early_capacity;
   int retries;
   td_timer deadline;
@@ -80,5 +86,16 @@ void td_client_call_send(td_client_call *call); /* takes it out, and onto the cu
 void td_client_call_company_ended(td_timer *t); /* of td_channel.company */
 /* Ends the call if it has not ended; consumes `status`. */
 void td_client_call_end(td_client_call *call, td_status status);
+/* Its answer has come by another way than its stream; consumes `status`. */
+void td_client_call_answered(td_client_call *call, td_status status, td_str message, td_str details);
+
+/* Opens the connection's trunk; nothing goes over it before the server has answered. */
+void td_client_trunk_open(td_client_conn *conn);
+/* Sends the call on the connection's trunk, which then has a reference; false: it needs a stream. */
+bool td_client_trunk_send(td_client_conn *conn, td_client_call *call);
+/* The call, which is on a trunk, has ended before its answer. */
+void td_client_trunk_leave(td_client_call *call);
+/* No calls come any more: the trunk ends after those that are on it. The connection may be gone (`is_lost`). */
+void td_client_trunk_detach(td_client_conn *conn, bool is_lost);
 
 #endif /* TD_RPC_CHANNEL_INTERNAL_H_ */

@@ -63,14 +63,18 @@ static void drop_early(td_client_call *call) {
   call->early_count = call->early_capacity = 0;
 }
 
-static void finish(td_client_call *call, td_status status) {
+static void finish_with(td_client_call *call, td_status status, td_str reply, td_str details) {
   td_payload_deinit(&call->message); /* never sent */
   drop_early(call);
-  td_str reply =
-      status || call->stream.in.receiver || call->stream.streams ? TD_STR("") : td_incoming_message(&call->stream.in);
-  call->options.done(call->options.arg, status, reply, td_strbuf_view(&call->details));
+  call->options.done(call->options.arg, status, reply, details);
   td_incoming_deinit(&call->stream.in);
   call_unref(call);
+}
+
+static void finish(td_client_call *call, td_status status) {
+  bool has_reply = !status && !call->stream.in.receiver && !call->stream.streams;
+  finish_with(call, status, has_reply ? td_incoming_message(&call->stream.in) : TD_STR(""),
+              td_strbuf_view(&call->details));
 }
 
 /* What every end has in common, but for the callback. */
@@ -88,7 +92,13 @@ void td_client_call_end(td_client_call *call, td_status status) {
   }
   quit(call);
   if (call->linked && call->stream.conn) td_conn_reset(&call->stream, NGHTTP2_CANCEL);
+  if (call->trunk) td_client_trunk_leave(call);
   finish(call, status);
+}
+
+void td_client_call_answered(td_client_call *call, td_status status, td_str message, td_str details) {
+  quit(call);
+  finish_with(call, status, message, details);
 }
 
 static void finish_run(td_work *w) {
@@ -154,6 +164,7 @@ static void write_now(td_client_call *call, td_payload *message) {
 
 /* On the current connection; the reference for the link is taken. */
 static td_status send_now(td_client_call *call) {
+  if (td_client_trunk_send(call->channel->current, call)) return TD_STATUS_OK;
   td_status status = submit(call);
   if (status) return status;
   call->linked = true;

@@ -65,8 +65,8 @@ td_loop *td_conn_loop(const td_conn *c) { return c->loop; }
 const char *td_conn_peer(const td_conn *c) { return c->peer; }
 td_gather_budget *td_conn_budget(td_conn *c) { return &c->budget; }
 bool td_conn_is_going(const td_conn *c) { return c->going_away || c->closing || c->lost; }
-bool td_conn_is_idle(const td_conn *c) {
-  return c->lost || c->lingering || (!c->streams && !c->out.size && !c->flush_queued);
+bool td_conn_is_idle(const td_conn *c, uint32_t resting) {
+  return c->lost || c->lingering || (c->stream_count <= resting && !c->out.size && !c->flush_queued);
 }
 
 static void schedule_flush(td_conn *c) {
@@ -94,6 +94,7 @@ static void link_stream(td_conn *c, td_h2_stream *s, int32_t id) {
 /* The message at hand was sent, or will not be; a stream goes on with its next one. */
 static void end_message(td_conn *c, td_h2_stream *s) {
   td_outgoing *next = s->out->next;
+  if (s->streams) s->waiting -= s->out->prefix_size + s->out->payload.size;
   td_outgoing_end(&c->out, s->out);
   s->out = next;
 }
@@ -142,15 +143,16 @@ static ssize_t on_read_data(nghttp2_session *session, int32_t id, uint8_t *buffe
     s->deferred = true;
     return NGHTTP2_ERR_DEFERRED;
   }
-  if (!s->out) {
-    *flags |= NGHTTP2_DATA_FLAG_EOF;
-    return 0;
+  size_t n = 0;
+  bool trailers = ((td_conn *)user)->server;
+  if (s->out) {
+    *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
+    n = td_outgoing_frame(s->out, size);
+    if (n < s->out->left || s->streams) return (ssize_t)n;
+    trailers = s->out->trailers;
   }
-  *flags |= NGHTTP2_DATA_FLAG_NO_COPY;
-  size_t n = td_outgoing_frame(s->out, size);
-  if (n < s->out->left || s->streams) return (ssize_t)n;
   *flags |= NGHTTP2_DATA_FLAG_EOF;
-  if (s->out->trailers) {
+  if (trailers) {
     *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
     if (nghttp2_submit_trailer(session, id, OK_TRAILERS, 1)) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
   }
@@ -163,11 +165,15 @@ td_outgoing *td_conn_outgoing(td_conn *c, td_payload *payload, bool prefix, bool
   return o;
 }
 
+td_outgoing *td_conn_outgoing_headed(td_conn *c, td_str head, td_payload *payload) {
+  return td_outgoing_create_headed(&c->out, head, payload);
+}
+
 void td_conn_respond(td_h2_stream *s, const nghttp2_nv *headers, size_t count, td_outgoing *out) {
   td_conn *c = s->conn;
-  s->out = out;
+  s->out = s->out_last = out;
   nghttp2_data_provider provider = {.source.ptr = s, .read_callback = on_read_data};
-  if (nghttp2_submit_response(c->session, s->id, headers, count, out ? &provider : NULL))
+  if (nghttp2_submit_response(c->session, s->id, headers, count, out || s->streams ? &provider : NULL))
     nghttp2_submit_rst_stream(c->session, NGHTTP2_FLAG_NONE, s->id, NGHTTP2_INTERNAL_ERROR);
   schedule_flush(c);
 }
@@ -195,6 +201,7 @@ static void resume(td_h2_stream *s) {
 void td_conn_send(td_h2_stream *s, td_outgoing *out) {
   *(s->out ? &s->out_last->next : &s->out) = out;
   s->out_last = out;
+  s->waiting += out->left;
   resume(s);
 }
 

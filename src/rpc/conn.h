@@ -24,8 +24,9 @@ struct td_h2_stream {
   int32_t id;
   bool discard;                /* what still arrives is dropped */
   td_outgoing *out, *out_last; /* what is sent; of a stream of messages: the first and the last that wait */
-  bool streams;                /* client: sends any number of messages, until td_conn_send_end() */
+  bool streams;                /* sends any number of messages, until td_conn_send_end() */
   bool send_ended, deferred;   /* of such a stream; deferred: nghttp2 waits for more */
+  size_t waiting;              /* of such a stream: bytes of the messages that wait to be sent */
   bool reset_after;            /* server: the request's rest is not wanted once the answer was sent */
   bool returned;               /* at closed(): none of the message went out, */
   td_payload unsent;           /* and this is it, the owner's again */
@@ -81,9 +82,11 @@ td_loop *td_conn_loop(const td_conn *c);
 const char *td_conn_peer(const td_conn *c);
 td_gather_budget *td_conn_budget(td_conn *c);
 bool td_conn_is_going(const td_conn *c); /* takes no new streams */
-bool td_conn_is_idle(const td_conn *c);  /* no stream open, nothing to write */
+/* No more than `resting` streams are open, and nothing is to be written. */
+bool td_conn_is_idle(const td_conn *c, uint32_t resting);
 
-/* Server: answers; `out` may be NULL (headers alone). The arrays are copied, strings without NO_COPY flags too. */
+/* Server: answers; `out` may be NULL (headers alone, or a stream's first message is still to come). The arrays are
+ * copied, strings without NO_COPY flags too. */
 void td_conn_respond(td_h2_stream *s, const nghttp2_nv *headers, size_t count, td_outgoing *out);
 /* Client: begins a request on an unlinked stream; `out` may be NULL for one that streams. */
 td_status td_conn_request(td_conn *c, td_h2_stream *s, const nghttp2_nv *headers, size_t count,
@@ -92,6 +95,8 @@ td_status td_conn_request(td_conn *c, td_h2_stream *s, const nghttp2_nv *headers
 void td_conn_send(td_h2_stream *s, td_outgoing *out);
 void td_conn_send_end(td_h2_stream *s);
 td_outgoing *td_conn_outgoing(td_conn *c, td_payload *payload, bool prefix, bool trailers);
+/* A message of a stream that begins with `head`; as td_outgoing_create_headed(). */
+td_outgoing *td_conn_outgoing_headed(td_conn *c, td_str head, td_payload *payload);
 void td_conn_reset(td_h2_stream *s, uint32_t error);
 
 void td_conn_go_away(td_conn *c);                  /* no new streams; those open go on, then the connection ends */

@@ -2,7 +2,7 @@
  *
  * The first byte chooses: how many bytes a read gives (bits 0-3), whether the preface and empty settings are put in
  * front (bit 4), whether writes are refused now and then (bit 5), whether the server starts to go away half-way
- * (bit 6).
+ * (bit 6), whether the bytes are messages of a trunk, each behind a byte with its size (bit 7).
  */
 #include <errno.h>
 #include <semaphore.h>
@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "rpc/server_internal.h"
+#include "rpc/trunk.h"
 
 typedef struct memory_stream {
   td_stream base;
@@ -114,19 +115,39 @@ typedef struct input {
   sem_t done;
 } input;
 
+/* A stream to TD_TRUNK_PATH, and the messages in frames of their own. */
+static void put_trunk(td_strbuf *b, td_str messages) {
+  static const char HEADERS[] =
+      "\0\0\x47\1\4\0\0\0\1\x83\x86\4\x14" TD_TRUNK_PATH "\x41\1a\0\2te\10trailers\0\14content-type\20application/grpc";
+  td_strbuf_append(b, td_str_n(HEADERS, sizeof HEADERS - 1));
+  while (messages.size) {
+    size_t n = TD_MIN((size_t)(unsigned char)messages.data[0], messages.size - 1);
+    const char head[] = {0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, (char)n};
+    size_t at = b->size;
+    td_strbuf_append(b, td_str_n(head, sizeof head));
+    b->data[at + 1] = (char)((n + 5) >> 8);
+    b->data[at + 2] = (char)(n + 5);
+    td_strbuf_append(b, td_str_n(messages.data + 1, n));
+    messages = td_str_n(messages.data + 1 + n, messages.size - 1 - n);
+  }
+}
+
 static void run_input(td_work *w) {
   static const char PREFACE[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0";
   input *in = TD_CONTAINER_OF(w, input, work);
   uint8_t how = in->data[0];
-  size_t front = how & 16 ? sizeof PREFACE - 1 : 0;
-  char *bytes = td_malloc(front + in->size);
-  memcpy(bytes, PREFACE, front);
-  memcpy(bytes + front, in->data + 1, in->size - 1);
+  td_str rest = td_str_n(in->data + 1, in->size - 1);
+  td_strbuf bytes = {0};
+  if (how & 16) td_strbuf_append(&bytes, td_str_n(PREFACE, sizeof PREFACE - 1));
+  if (how & 128)
+    put_trunk(&bytes, rest);
+  else
+    td_strbuf_append(&bytes, rest);
   bool closed = false;
   memory_stream *m = td_new(memory_stream);
   *m = (memory_stream){.base = {.ops = &MEMORY, .fd = -1},
-                       .data = bytes,
-                       .size = front + in->size - 1,
+                       .data = bytes.data,
+                       .size = bytes.size,
                        .piece = (how & 15) == 15 ? SIZE_MAX : (size_t)1 << (how & 15),
                        .refuse = how & 32,
                        .closed = &closed};
@@ -138,7 +159,7 @@ static void run_input(td_work *w) {
   }
   td_conn_close_now(c, td_cancelled("done"));
   td_conn_release(c);
-  td_free(bytes);
+  td_strbuf_deinit(&bytes);
   sem_post(&in->done);
 }
 

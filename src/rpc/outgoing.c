@@ -50,7 +50,7 @@ void td_out_queue_deinit(td_out_queue *q) {
 
 /* ---- messages --------------------------------------------------------------------------------------------- */
 
-td_outgoing *td_outgoing_create(td_out_queue *q, td_payload *payload, bool prefix) {
+static td_outgoing *outgoing_create(td_out_queue *q, td_payload *payload) {
   td_outgoing *o = q->spare;
   if (o) {
     q->spare = o->next;
@@ -62,20 +62,28 @@ td_outgoing *td_outgoing_create(td_out_queue *q, td_payload *payload, bool prefi
   o->payload = *payload;
   *payload = (td_payload){0};
   o->left = o->payload.size;
-  if (prefix) {
-    size_t n = o->payload.size;
-    o->prefix[1] = (unsigned char)(n >> 24);
-    o->prefix[2] = (unsigned char)(n >> 16);
-    o->prefix[3] = (unsigned char)(n >> 8);
-    o->prefix[4] = (unsigned char)n;
-    o->prefix_left = sizeof o->prefix;
-    o->left += sizeof o->prefix;
-  }
   return o;
 }
 
+td_outgoing *td_outgoing_create_headed(td_out_queue *q, td_str head, td_payload *payload) {
+  td_outgoing *o = outgoing_create(q, payload);
+  size_t n = head.size + o->payload.size;
+  o->prefix[1] = (unsigned char)(n >> 24);
+  o->prefix[2] = (unsigned char)(n >> 16);
+  o->prefix[3] = (unsigned char)(n >> 8);
+  o->prefix[4] = (unsigned char)n;
+  if (head.size) memcpy(o->prefix + 5, head.data, head.size);
+  o->prefix_left = o->prefix_size = (unsigned char)(5 + head.size);
+  o->left += o->prefix_size;
+  return o;
+}
+
+td_outgoing *td_outgoing_create(td_out_queue *q, td_payload *payload, bool prefix) {
+  return prefix ? td_outgoing_create_headed(q, (td_str){0}, payload) : outgoing_create(q, payload);
+}
+
 bool td_outgoing_recover(td_outgoing *o, td_payload *out) {
-  if (o->left != o->payload.size + sizeof o->prefix) return false;
+  if (o->left != o->payload.size + o->prefix_size) return false;
   *out = o->payload;
   o->payload = (td_payload){0};
   return true;
@@ -127,7 +135,7 @@ static void push(td_out_queue *q, const void *data, size_t size) {
 bool td_out_queue_has_room(const td_out_queue *q) {
   /* A piece cut by the frame's end may be copied though it was not counted as a copy. */
   return !out_of_iov(q, 2 * TD_OUT_FRAME_SEGMENTS + 3) &&
-         TD_OUT_ARENA - q->arena_size >= TD_OUT_FRAME_COPIES + TD_OUT_COPY + 9 + 5;
+         TD_OUT_ARENA - q->arena_size >= TD_OUT_FRAME_COPIES + TD_OUT_COPY + 9 + TD_OUT_PREFIX;
 }
 
 size_t td_out_queue_copy(td_out_queue *q, const void *data, size_t size) {
@@ -144,7 +152,7 @@ void td_out_queue_message(td_out_queue *q, td_outgoing *o, size_t size) {
   o->left -= size;
   if (o->prefix_left && size) {
     size_t n = TD_MIN(size, (size_t)o->prefix_left);
-    td_out_queue_copy(q, o->prefix + sizeof o->prefix - o->prefix_left, n);
+    td_out_queue_copy(q, o->prefix + o->prefix_size - o->prefix_left, n);
     o->prefix_left -= (unsigned char)n;
     size -= n;
   }

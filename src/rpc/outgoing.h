@@ -9,6 +9,8 @@
 
 #include "rpc/payload.h"
 
+enum { TD_OUT_HEAD = 72, TD_OUT_PREFIX = 5 + TD_OUT_HEAD };
+
 /* One message to send. Outlives its stream until its bytes were written. */
 typedef struct td_outgoing td_outgoing;
 struct td_outgoing {
@@ -16,7 +18,7 @@ struct td_outgoing {
   td_payload payload;
   size_t segment, offset; /* what comes next */
   size_t left;            /* bytes not yet queued, prefix included */
-  unsigned char prefix[5], prefix_left;
+  unsigned char prefix[TD_OUT_PREFIX], prefix_size, prefix_left;
   bool trailers; /* ends with grpc-status 0 */
   uint64_t end;  /* queue position behind its last borrowed byte */
 };
@@ -48,6 +50,8 @@ void td_out_queue_deinit(td_out_queue *q);  /* releases what is left */
 
 /* A message with (gRPC) or without its 5-byte prefix; takes the payload. */
 td_outgoing *td_outgoing_create(td_out_queue *q, td_payload *payload, bool prefix);
+/* A gRPC message that begins with `head`, at most TD_OUT_HEAD bytes, which are copied. */
+td_outgoing *td_outgoing_create_headed(td_out_queue *q, td_str head, td_payload *payload);
 /* The stream needs it no more: freed once what is queued of it was written. */
 void td_outgoing_end(td_out_queue *q, td_outgoing *o);
 /* Takes the payload back if none of the message was queued. */

@@ -84,6 +84,7 @@ typedef struct td_channel_options {
   uint64_t keepalive_ns;    /* ping after so much silence while calls are in flight; 0: never */
   uint64_t max_backoff_ns;  /* 0: 1 s, as TensorFlow's */
   bool neighbours;          /* a server of this machine and user is reached through memory, if it offers that */
+  bool trunks;              /* small calls share a stream, with a server that knows how (trunk.h) */
   const char *user_agent;   /* NULL: "tensord/<version>" */
 } td_channel_options;
 
@@ -99,6 +100,8 @@ typedef struct td_call_options {
   uint64_t deadline_ns;  /* TD_NO_DEADLINE: none; sent as grpc-timeout and kept locally */
   bool wait_for_ready;   /* wait for a connection instead of failing with UNAVAILABLE */
   bool is_patient;       /* nobody waits for it: it leaves with the channel's next other call, or after 2 ms */
+  bool is_small;         /* its request and its answer are a MB at most: it may share a stream with others, and is not
+                          * sent again then */
   td_receiver *receiver; /* where the reply goes; NULL: gathered. Destroyed with the call. */
   /* The call has ended: exactly once, on the channel's loop thread, with no lock held. `status` is the callback's
    * to free; `reply` (gathered) and `details` (grpc-status-details-bin, decoded) are valid only inside it. */

@@ -348,20 +348,11 @@ static void stop_accepting(td_server_shard *shard, bool *result) {
 void td_rpc_server_stop_accepting(td_rpc_server *s) { on_every_loop(s, stop_accepting); }
 
 static void is_busy(td_server_shard *shard, bool *result) {
-  *result = shard->calls != NULL;
-  for (td_server_conn *c = shard->conns; c; c = c->next) *result |= !td_conn_is_idle(c->h2);
+  *result = td_calls_are_running(shard);
+  for (td_server_conn *c = shard->conns; c; c = c->next) *result |= !td_conn_is_idle(c->h2, c->resting);
 }
 
-static void cancel_calls(td_server_shard *shard, bool *result) {
-  td_call *call = shard->calls;
-  while (call) {
-    /* A call whose stream is open cannot go away meanwhile; one that is closed may. */
-    td_call *next = call->next;
-    while (next && next->closed) next = next->next;
-    td_call_cancel(call);
-    call = next;
-  }
-}
+static void cancel_calls(td_server_shard *shard, bool *result) { td_calls_cancel(shard); }
 
 static void close_conns(td_server_shard *shard, bool *result) {
   while (shard->conns) td_conn_close_now(shard->conns->h2, td_error(TD_UNAVAILABLE, "The server is closed"));

@@ -1,10 +1,12 @@
 #include <stdio.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "rpc/codec.h"
 #include "rpc/loop_internal.h"
 #include "rpc/server_internal.h"
+#include "rpc/trunk.h"
 
 enum { SPARE_CALLS = 256 };
 
@@ -28,8 +30,7 @@ static td_call *call_of(td_h2_stream *s) { return TD_CONTAINER_OF(s, td_call, st
 
 static void deadline_passed(td_timer *t);
 
-static td_h2_stream *on_begin(td_conn *h2) {
-  td_server_conn *conn = td_conn_owner(h2);
+td_call *td_call_begin(td_server_conn *conn, td_conn *h2) {
   td_server_shard *shard = conn->shard;
   if (conn->calls >= shard->server->options.max_streams) return NULL;
   td_call *call = shard->spare;
@@ -55,7 +56,12 @@ static td_h2_stream *on_begin(td_conn *h2) {
   call->next = shard->calls;
   if (call->next) call->next->previous = call;
   shard->calls = call;
-  return &call->stream;
+  return call;
+}
+
+static td_h2_stream *on_begin(td_conn *h2) {
+  td_call *call = td_call_begin(td_conn_owner(h2), h2);
+  return call ? &call->stream : NULL;
 }
 
 static void call_free(td_call *call) {
@@ -96,7 +102,7 @@ void td_call_spares_free(td_server_shard *shard) {
 }
 
 static void free_if_done(td_call *call) {
-  if (call->closed && !call->pending && !call->notifying) call_free(call);
+  if (call->closed && !call->pending && !call->notifying && !call->shard->kept) call_free(call);
 }
 
 /* ---- answers ---------------------------------------------------------------------------------------------- */
@@ -112,6 +118,13 @@ static void responded(td_call *call) {
 /* Ends the call with an error alone. Consumes `status`. */
 static void refuse(td_call *call, td_status status, td_str details) {
   if (call->responded || call->closed) {
+    td_status_free(status);
+    return;
+  }
+  if (call->trunk) {
+    td_server_trunk_fail(call, status, details);
+    responded(call);
+    call->closed = true;
     td_status_free(status);
     return;
   }
@@ -134,8 +147,9 @@ static void refuse(td_call *call, td_status status, td_str details) {
   td_status_free(status);
 }
 
+static const nghttp2_nv HEADERS[] = {NV_STATUS, NV_TYPE, NV_ENCODINGS};
+
 static void send_reply(td_call *call, td_payload *message) {
-  static const nghttp2_nv HEADERS[] = {NV_STATUS, NV_TYPE, NV_ENCODINGS};
   size_t max = call->shard->server->options.max_message_bytes;
   if (call->responded || call->closed) {
     td_payload_deinit(message);
@@ -143,6 +157,10 @@ static void send_reply(td_call *call, td_payload *message) {
     td_status s = td_resource_exhausted("Sent message larger than max (%zu vs. %zu)", message->size, max);
     td_payload_deinit(message);
     refuse(call, s, (td_str){0});
+  } else if (call->trunk) {
+    td_server_trunk_reply(call, message);
+    responded(call);
+    call->closed = true;
   } else {
     td_conn_respond(&call->stream, HEADERS, TD_COUNT(HEADERS), td_conn_outgoing(call->h2, message, true, true));
     responded(call);
@@ -195,7 +213,7 @@ void td_call_fail(td_call *call, td_status status, td_str details) {
   td_loop_post(call->shard->loop, &call->work);
 }
 
-static void notify_cancel(td_call *call) {
+void td_call_notify_cancel(td_call *call) {
   void (*fn)(void *) = call->on_cancel;
   call->on_cancel = NULL;
   if (fn && !atomic_load(&call->answered)) {
@@ -209,14 +227,37 @@ static void notify_cancel(td_call *call) {
 static void deadline_passed(td_timer *t) {
   td_call *call = TD_CONTAINER_OF(t, td_call, deadline);
   refuse(call, td_error(TD_DEADLINE_EXCEEDED, "Deadline Exceeded"), (td_str){0});
-  notify_cancel(call); /* may free the call */
+  td_call_notify_cancel(call); /* may free the call */
 }
 
-void td_call_cancel(td_call *call) {
+/* on_cancel, then an error or a reset. */
+static void cancel(td_call *call) {
   if (call->closed) return;
   if (call->responded) td_conn_reset(&call->stream, NGHTTP2_CANCEL); /* the peer does not take the answer */
   refuse(call, td_cancelled("The server is shutting down"), (td_str){0});
-  notify_cancel(call);
+  td_call_notify_cancel(call);
+}
+
+void td_calls_keep(td_server_shard *shard) { shard->kept++; }
+
+void td_calls_let_go(td_server_shard *shard) {
+  if (--shard->kept) return;
+  for (td_call *call = shard->calls, *next; call; call = next) {
+    next = call->next;
+    free_if_done(call);
+  }
+}
+
+void td_calls_cancel(td_server_shard *shard) {
+  td_calls_keep(shard);
+  for (td_call *call = shard->calls; call; call = call->next) cancel(call);
+  td_calls_let_go(shard);
+}
+
+bool td_calls_are_running(const td_server_shard *shard) {
+  for (const td_call *call = shard->calls; call; call = call->next)
+    if (!call->carries || !td_server_trunk_is_resting(call->carries)) return true;
+  return false;
 }
 
 /* A request that is not gRPC gets an answer of plain HTTP. */
@@ -276,17 +317,30 @@ static void on_header(td_h2_stream *s, nghttp2_rcbuf *name, nghttp2_rcbuf *value
   }
 }
 
-/* What the headers alone decide. */
-static td_status check_headers(td_call *call) {
+/* Finds the method and asks whether it may run now. */
+static td_status find_method(td_call *call, td_str path) {
   td_rpc_server *server = call->shard->server;
-  td_str path = td_call_path(call);
   call->method = td_map_get(&server->by_path, path);
   if (!call->method) return td_unimplemented("Method not found: %.*s", (int)TD_MIN(path.size, (size_t)512), path.data);
-  if (call->bad_encoding) return td_unimplemented("The request's grpc-encoding is not supported: only gzip, deflate");
-  if (call->bad_timeout) return td_invalid_argument("The request's grpc-timeout is malformed");
   if (server->options.admit) TD_TRY(server->options.admit(server->options.service, call));
   if (call->method->receiver) call->stream.in.receiver = call->method->receiver(server->options.service, call);
   return TD_STATUS_OK;
+}
+
+/* What the headers alone decide. */
+static td_status check_headers(td_call *call) {
+  if (call->bad_encoding) return td_unimplemented("The request's grpc-encoding is not supported: only gzip, deflate");
+  if (call->bad_timeout) return td_invalid_argument("The request's grpc-timeout is malformed");
+  return find_method(call, td_call_path(call));
+}
+
+/* The call is no call, but the stream of others. Its first answer says that it is known here. */
+static void open_trunk(td_call *call) {
+  td_payload nothing = {0};
+  td_server_trunk_open(call);
+  td_conn_respond(&call->stream, HEADERS, TD_COUNT(HEADERS), NULL);
+  td_conn_send(&call->stream, td_conn_outgoing(call->h2, &nothing, true, false));
+  call->responded = true;
 }
 
 static void on_headers_end(td_h2_stream *s) {
@@ -295,6 +349,10 @@ static void on_headers_end(td_h2_stream *s) {
   call->headers_done = true;
   if (!call->grpc || !call->post) {
     s->discard = true; /* answered when the request has ended */
+    return;
+  }
+  if (td_str_is(td_call_path(call), TD_TRUNK_PATH)) {
+    open_trunk(call);
     return;
   }
   td_status status = check_headers(call);
@@ -306,11 +364,33 @@ static void on_headers_end(td_h2_stream *s) {
   if (call->deadline_ns != TD_NO_DEADLINE) td_timer_start(call->shard->loop, &call->deadline, call->deadline_ns);
 }
 
-static void on_failed(td_h2_stream *s, td_status status) { refuse(call_of(s), status, (td_str){0}); }
+static void on_failed(td_h2_stream *s, td_status status) {
+  td_call *call = call_of(s);
+  if (call->carries) {
+    td_warn("%s: %s", td_call_peer(call), td_status_message(status));
+    td_conn_reset(s, NGHTTP2_INTERNAL_ERROR);
+  }
+  refuse(call, status, (td_str){0});
+}
 
 static void dispatch(td_call *call) {
   call->pending = true;
   call->method->handle(call->shard->server->options.service, call, td_incoming_message(&call->stream.in));
+}
+
+void td_call_start_on_trunk(td_call *call, td_str path, td_str message) {
+  size_t n = message.size;
+  char prefix[5] = {0, (char)(n >> 24), (char)(n >> 16), (char)(n >> 8), (char)n};
+  call->complete = true;
+  td_status status = find_method(call, path);
+  if (!status) status = td_incoming_feed(&call->stream.in, prefix, sizeof prefix);
+  if (!status) status = td_incoming_feed(&call->stream.in, message.data, n);
+  if (status) {
+    refuse(call, status, (td_str){0});
+    free_if_done(call);
+  } else {
+    dispatch(call);
+  }
 }
 
 /* ---- compressed requests: inflated on a thread of their own --------------------------------------------------- */
@@ -356,6 +436,7 @@ static void inflate_run(td_work *w) {
 static void on_ended(td_h2_stream *s) {
   td_call *call = call_of(s);
   call->complete = true;
+  if (call->carries) td_server_trunk_ended(call->carries);
   if (call->responded) return;
   if (!call->grpc || !call->post) {
     refuse_http(call);
@@ -379,17 +460,21 @@ static void on_ended(td_h2_stream *s) {
   }
 }
 
-static void on_closed(td_h2_stream *s, uint32_t error) {
-  td_call *call = call_of(s);
+void td_call_closed(td_call *call) {
   bool cancelled = call->pending && !call->responded;
   call->closed = true;
   td_timer_stop(call->shard->loop, &call->deadline);
+  if (cancelled)
+    td_call_notify_cancel(call); /* may free the call */
+  else
+    free_if_done(call);
+}
+
+static void on_closed(td_h2_stream *s, uint32_t error) {
+  td_call *call = call_of(s);
+  if (call->carries) td_server_trunk_close(call->carries);
   if (error == TD_H2_LOST) call->conn = NULL;
-  if (!call->pending) {
-    call_free(call);
-  } else if (cancelled) {
-    notify_cancel(call); /* may free the call */
-  }
+  td_call_closed(call);
 }
 
 static void on_lost(td_conn *h2, td_status why) {
@@ -427,10 +512,14 @@ void td_call_on_cancel_owned(td_call *call, void (*fn)(void *arg), void *arg, vo
 td_loop *td_call_loop(const td_call *call) { return call->shard->loop; }
 uint64_t td_call_deadline_ns(const td_call *call) { return call->deadline_ns; }
 const char *td_call_peer(const td_call *call) { return td_conn_peer(call->h2); }
-td_str td_call_path(const td_call *call) { return call->path ? rcbuf_str(call->path) : TD_STR(""); }
+td_str td_call_path(const td_call *call) {
+  if (call->path) return rcbuf_str(call->path);
+  return call->method ? td_str_of(call->method->path) : TD_STR("");
+}
 
 td_str td_call_metadata(const td_call *call, const char *name) {
   td_str n = td_str_of(name);
+  if (call->trunk) call = td_server_trunk_stream(call->trunk);
   for (int i = 0; i < call->header_count; i++)
     if (td_str_eq(rcbuf_str(call->headers[i].name), n)) return rcbuf_str(call->headers[i].value);
   return TD_STR("");

@@ -132,6 +132,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
   if (frame->hd.type == NGHTTP2_HEADERS && frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
     nghttp2_data_provider provider = {.source.ptr = s, .read_callback = next_bytes};
     check(!nghttp2_submit_response(session, s->id, HEAD, 2, &provider), "response");
+    if (o->begun) o->begun(o->arg, s);
   }
   if ((frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) &&
       frame->hd.flags & NGHTTP2_FLAG_END_STREAM) {

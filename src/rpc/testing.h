@@ -8,7 +8,8 @@ typedef struct td_stream_server td_stream_server;
 typedef struct td_server_stream td_server_stream;
 
 typedef struct td_stream_server_options {
-  const char *address; /* "host:port" */
+  const char *address;                           /* "host:port" */
+  void (*begun)(void *arg, td_server_stream *s); /* a stream was opened; on a thread of its connection. Optional. */
   /* On a thread of the stream's connection. A message came, whole; false resets the stream. Optional. */
   bool (*message)(void *arg, td_server_stream *s, td_str message);
   /* The client has sent its last message; false: the stream is left open. NULL: it ends with OK. */
@@ -20,7 +21,7 @@ typedef struct td_stream_server_options {
 td_stream_server *td_stream_server_start(const td_stream_server_options *options); /* ends the process on an error */
 /* A port of 127.0.0.1 that nobody listens on. */
 int td_stream_server_free_port(void);
-/* Sends a message; inside message() or ended() only. */
+/* Sends a message; inside begun(), message() or ended() only. */
 void td_server_stream_reply(td_server_stream *s, td_str message);
 const char *td_server_stream_path(const td_server_stream *s);
 /* Streams that have been opened, and that are open now. Thread-safe. */

@@ -34,6 +34,14 @@ def request(stream, path, body, extra=(), flag=0):
     return frame(1, 4, stream, headers(path, extra)) + frame(0, 1, stream, message(body, flag))
 
 
+def on_trunk(*messages):
+    return b''.join(bytes([len(m)]) + m for m in messages)
+
+
+def call(slot, path, body=b''):
+    return struct.pack('<IB', slot, len(path)) + path + body
+
+
 def write(name, how, conversation):
     with open(os.path.join(HERE, name), "wb") as f:
         f.write(bytes([how]) + conversation)
@@ -59,3 +67,6 @@ write('raw',15,b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'+frame(4,0,0,b'')+request(1,'/
 write('http1',15,b'GET / HTTP/1.1\r\nHost: a\r\n\r\n')
 write('trailers',31,frame(1,4,1,headers('/t/E'))+frame(0,0,1,message(b'abc'))+frame(1,5,1,literal('x','y')))
 write('stray',31,request(1,'/t/E',b'a')+frame(0,1,1,b'abc')+frame(1,5,1,headers('/t/E')))
+write('trunk',31+128,on_trunk(call(0,b'/t/E',b'abc'),call(1,b'/t/H'),call(2,b'/t/F',b'why'),call(3,b'/t/T',b'x'),call(1,b''),call(4,b'/t/Q'),call(0,b'/t/H'),call(5,b'')))
+write('trunk_bad',31+128+32,on_trunk(call(0,b'/t/H'),call(1,b'/t/E',b'a'),call(0,b'/t/E')))
+write('trunk_away',31+128+64,on_trunk(call(0,b'/t/H'),call(0,b''),b'short'))
