@@ -145,19 +145,30 @@ void td_pool_destroy(td_pool *p) {
 
 int td_pool_threads(const td_pool *p) { return p ? p->thread_count : 1; }
 
-void td_pool_submit(td_pool *p, td_work *w) {
-  w->next = NULL;
+void td_pool_submit_all(td_pool *p, td_work *first) {
+  int count = 1;
+  td_work *last = first;
+  for (; last->next; last = last->next) count++;
   pthread_mutex_lock(&p->lock);
-  bool runs = p->thread_count && !p->stopping, sleeps = p->idle > 0;
+  bool runs = p->thread_count && !p->stopping;
+  int sleepers = runs ? TD_MIN(p->idle, count) : 0;
   if (runs) {
-    *p->tail = w;
-    p->tail = &w->next;
-    p->queued++;
+    *p->tail = first;
+    p->tail = &last->next;
+    p->queued += count;
   }
   pthread_mutex_unlock(&p->lock);
   /* not before: a thread that wakes on this core would take its place, only to wait for the lock */
-  if (runs && sleeps) pthread_cond_signal(&p->wake);
-  if (!runs) w->run(w);
+  for (int i = 0; i < sleepers; i++) pthread_cond_signal(&p->wake);
+  for (td_work *w = runs ? NULL : first, *next; w; w = next) {
+    next = w->next;
+    w->run(w);
+  }
+}
+
+void td_pool_submit(td_pool *p, td_work *w) {
+  w->next = NULL;
+  td_pool_submit_all(p, w);
 }
 
 /* Takes `w` out of the queue if it still waits there. */

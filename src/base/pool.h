@@ -24,6 +24,9 @@ void td_pool_stop(td_pool *p);    /* runs what was submitted, then ends the thre
 void td_pool_destroy(td_pool *p); /* stops first if need be */
 int td_pool_threads(const td_pool *p);
 void td_pool_submit(td_pool *p, td_work *work);
+/* Submits several, linked by `next` to a NULL, in their order; wakes a thread for each. Cheaper than one by one, where
+ * every thread that wakes may take the caller's core. */
+void td_pool_submit_all(td_pool *p, td_work *first);
 td_pool *td_pool_current(void); /* the pool whose thread calls; NULL on any other thread */
 
 /* Runs fn(arg, begin, end) over [0, n) in pieces, on the calling thread and on pool threads that are idle, and

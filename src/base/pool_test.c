@@ -38,10 +38,21 @@ static void run_counted(td_work *w) {
   td_free(c); /* a work item may free itself */
 }
 
-static void submit_counted(td_pool *p, atomic_int *count, int children) {
+static td_work *make_counted(td_pool *p, atomic_int *count, int children) {
   counted *c = td_new(counted);
   *c = (counted){.work.run = run_counted, .count = count, .pool = p, .children = children};
-  td_pool_submit(p, &c->work);
+  return &c->work;
+}
+
+static void submit_counted(td_pool *p, atomic_int *count, int children) {
+  td_pool_submit(p, make_counted(p, count, children));
+}
+
+static void submit_three(td_pool *p, atomic_int *count, int children) {
+  td_work *first = make_counted(p, count, children);
+  first->next = make_counted(p, count, children);
+  first->next->next = make_counted(p, count, children);
+  td_pool_submit_all(p, first);
 }
 
 static void test_submit(void **state) {
@@ -53,6 +64,8 @@ static void test_submit(void **state) {
   assert_int_equal(count, 2000);
   submit_counted(p, &count, 2); /* inline now */
   assert_int_equal(count, 2003);
+  submit_three(p, &count, 1);
+  assert_int_equal(count, 2009);
   td_pool_stop(p);
   td_pool_destroy(p);
   td_pool_destroy(NULL);
@@ -90,6 +103,37 @@ static void test_order_and_thread(void **state) {
     assert_string_equal(items[i].task, "/job:a/task:0");
   }
   assert_null(td_pool_current());
+}
+
+typedef struct member {
+  td_work work;
+  pthread_barrier_t *meeting;
+} member;
+
+/* Twice: then `w` may be gone. */
+static void run_member(td_work *w) {
+  pthread_barrier_t *meeting = TD_CONTAINER_OF(w, member, work)->meeting;
+  pthread_barrier_wait(meeting);
+  pthread_barrier_wait(meeting);
+}
+
+static void test_submit_all(void **state) {
+  enum { N = 3 };
+  pthread_barrier_t meeting;
+  pthread_barrier_init(&meeting, NULL, N + 1);
+  td_pool *p = td_pool_create("test", NULL, N);
+  for (int round = 0; round < 200; round++) {
+    member members[N];
+    for (int i = 0; i < N; i++) {
+      td_work *next = i + 1 < N ? &members[i + 1].work : NULL;
+      members[i] = (member){.work = {.run = run_member, .next = next}, .meeting = &meeting};
+    }
+    td_pool_submit_all(p, &members[0].work);
+    pthread_barrier_wait(&meeting); /* each has a thread of its own */
+    pthread_barrier_wait(&meeting);
+  }
+  td_pool_destroy(p);
+  pthread_barrier_destroy(&meeting);
 }
 
 static void test_default_size(void **state) {
@@ -306,6 +350,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_submit),
       cmocka_unit_test(test_order_and_thread),
+      cmocka_unit_test(test_submit_all),
       cmocka_unit_test(test_default_size),
       cmocka_unit_test(test_covers_each_once),
       cmocka_unit_test(test_huge_range),

@@ -117,6 +117,22 @@ static void task_work(td_work *w) {
   if (post(r, t)) enter_drain(r);
 }
 
+/* Kernels that get ready together go to the pool together: a thread that wakes for each would take this one's core in
+ * turn with it. They wait here until this thread computes itself, looks at the clock or has nothing else to do. */
+static void hand_over(td_run *r, td_task *t) {
+  t->work = (td_work){.run = task_work};
+  if (!r->handed) r->handed_end = &r->handed;
+  *r->handed_end = &t->work;
+  r->handed_end = &t->work.next;
+}
+
+static void submit_handed(td_run *r) {
+  td_work *first = r->handed;
+  if (!first) return;
+  r->handed = NULL;
+  td_pool_submit_all(r->pool, first);
+}
+
 static void task_done(td_kernel_ctx *ctx, td_status status) {
   td_task *t = TD_CONTAINER_OF(ctx, td_task, ctx);
   td_run *r = t->run;
@@ -223,21 +239,22 @@ td_outcome td_run_kernel(td_run *r, const td_pnode *n, td_value *in, td_iteratio
     return TD_OUTCOME_FAILED;
   }
   const td_kernel *k = n->kernel;
+  bool is_async = n->exec == TD_EXEC_ASYNC;
+  if (!is_async && r->pool && is_costly(k, n, in)) {
+    r->fuel -= TD_HAND_OVER_FUEL;
+    td_task *t = task_create(r, n, in, it, is_dead);
+    if (is_last && !r->scope->first && td_pool_current() == r->pool)
+      r->inline_task = t;
+    else
+      hand_over(r, t);
+    return TD_OUTCOME_LATER;
+  }
   r->fuel -= TD_KERNEL_FUEL;
-  if (n->exec == TD_EXEC_ASYNC) {
+  submit_handed(r);
+  if (is_async) {
     td_task *t = task_create(r, n, in, it, is_dead);
     t->ctx.done = task_done;
     k->compute_async(&t->ctx);
-    return TD_OUTCOME_LATER;
-  }
-  if (r->pool && is_costly(k, n, in)) {
-    td_task *t = task_create(r, n, in, it, is_dead);
-    if (is_last && !r->scope->first && td_pool_current() == r->pool) {
-      r->inline_task = t;
-    } else {
-      t->work.run = task_work;
-      td_pool_submit(r->pool, &t->work);
-    }
     return TD_OUTCOME_LATER;
   }
   td_kernel_ctx *ctx = &r->ctx;
@@ -371,6 +388,7 @@ static bool turn_ended(td_scope *scope) {
 }
 
 bool td_run_turn_ended(td_run *r) {
+  submit_handed(r);
   r->fuel = TD_FUEL;
   r->turn_ended = r->pool && turn_ended(r->scope);
   return r->turn_ended;
@@ -414,6 +432,7 @@ static void drain(td_run *r, td_scope *scope) {
     /* tasks that come back at once use the turn up, too */
     bool is_done = !r->turn_ended || !has_ready(r);
     if (is_done) is_done = td_run_is_over(r) || (r->program->has_frames ? td_framed_run(r) : td_flat_run(r));
+    submit_handed(r);
     if (!is_done) {
       td_pool_submit(r->pool, &r->work);
       return;
@@ -550,6 +569,7 @@ void td_executor_run(td_program *p, const td_run_options *o) {
   r->work.run = drain_work;
   r->ctx = (td_kernel_ctx){.step = o->step, .device = p->device};
   r->outstanding = 0;
+  r->handed = NULL;
   r->inline_task = NULL;
   r->trace = o->step->stats ? td_trace_create(o->step->stats, p) : NULL;
   atomic_store_explicit(&r->inbox, OPEN, memory_order_relaxed); /* this thread drains first */

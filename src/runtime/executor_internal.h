@@ -95,9 +95,10 @@ struct td_run {
   td_run *next;           /* in a scope, or among the program's spare runs */
   td_work work;           /* carries the drain to the pool */
   td_task *free_tasks;
-  td_task *inline_task; /* costly, to be run by this thread once it has let go of the drain */
-  td_kernel_ctx ctx;    /* of kernels that run on the drainer's stack */
-  td_value *out;        /* their outputs */
+  td_work *handed, **handed_end; /* tasks for the pool, submitted together: see hand_over() */
+  td_task *inline_task;          /* costly, to be run by this thread once it has let go of the drain */
+  td_kernel_ctx ctx;             /* of kernels that run on the drainer's stack */
+  td_value *out;                 /* their outputs */
   td_tensor **results;
   int result_count;
   td_trace *trace; /* NULL: the step is not recorded */
@@ -116,7 +117,7 @@ struct td_run {
   td_iteration **spare_iterations;
 };
 
-enum { TD_FUEL = 256, TD_KERNEL_FUEL = 32 };
+enum { TD_FUEL = 256, TD_KERNEL_FUEL = 32, TD_HAND_OVER_FUEL = 8 };
 
 typedef enum td_outcome {
   TD_OUTCOME_DONE,   /* outputs are in run->out */
