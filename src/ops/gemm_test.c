@@ -151,12 +151,12 @@ static double dot(const td_tensor *a, const td_tensor *b) {
 }
 
 static td_status random_conv(td_conv *c, const td_heavy_ops *heavy) {
-  static const int64_t channels[] = {1, 2, 3, 8, 16, 24};
+  static const int64_t channels[] = {1, 2, 3, 8, 16, 24, 32};
   int64_t groups = 1 + pick(8) / 7;
   *c = (td_conv){.dtype = TD_FLOAT,
                  .batch = 1 + pick(6),
-                 .in_c = groups * channels[pick(6)],
-                 .out_c = groups * channels[pick(6)],
+                 .in_c = groups * channels[pick(7)],
+                 .out_c = groups * channels[pick(7)],
                  .groups = groups,
                  .heavy = heavy};
   td_padding padding = (td_padding)pick(3);
