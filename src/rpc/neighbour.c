@@ -30,6 +30,10 @@ enum {
   LEND_MIN = 32 * 1024, /* smaller pieces are cheaper through the socket */
   LEND_MAX = 64 << 20,
   LENT_PIECES = 16,
+  GATHER_HEADS = 32,
+  GATHER_IOV = 128,
+  DIRECT_MIN = 4096, /* bytes that are worth a read of their own */
+  BEHIND_DIRECT = 1024,
   AHEAD = 4 << 20, /* the peer should find more to copy while it tells us what it copied */
 };
 
@@ -87,24 +91,81 @@ static int send_out(neighbour *n) {
   }
 }
 
+/* One write: heads of frames, and the caller's bytes from where they lie. What the socket does not take is copied into
+ * the buffer, which is empty and can hold all of it. */
+typedef struct gathered {
+  int head_count, count;
+  size_t size;
+  frame *open; /* the BYTES frame that the next piece continues */
+  frame heads[GATHER_HEADS];
+  struct iovec iov[GATHER_IOV];
+} gathered;
+
+static void gather(gathered *g, const void *data, size_t size) {
+  g->iov[g->count++] = (struct iovec){(void *)data, size};
+  g->size += size;
+}
+
+static frame *gather_head(gathered *g, frame_kind kind, const void *address) {
+  frame *f = &g->heads[g->head_count++];
+  *f = (frame){.kind = kind, .address = (uintptr_t)address};
+  gather(g, f, sizeof *f);
+  return f;
+}
+
 /* Describes a front part of the piece to the peer; its size, 0 when there is no room. */
-static size_t describe(neighbour *n, const char *data, size_t size) {
+static size_t describe(neighbour *n, gathered *g, const char *data, size_t size) {
+  if (g->head_count == GATHER_HEADS || g->count > GATHER_IOV - 2 || g->size + sizeof(frame) >= BUFFER) return 0;
   if (size >= LEND_MIN && n->may_lend) {
-    if (n->lent_count == LENT_PIECES || out_room(n) < sizeof(frame)) return 0;
+    if (n->lent_count == LENT_PIECES) return 0;
     size = TD_MIN(size, (size_t)LEND_MAX);
-    put_frame(n, FRAME_LENT, size, data);
+    gather_head(g, FRAME_LENT, data)->size = (uint32_t)size;
+    g->open = NULL;
     unsigned last = (n->lent_first + n->lent_count++) % LENT_PIECES;
     n->lent[last].begin = n->described;
     n->lent[last].end = n->described + size;
   } else {
-    if (out_room(n) <= sizeof(frame)) return 0;
-    size = TD_MIN(size, out_room(n) - sizeof(frame));
-    put_frame(n, FRAME_BYTES, size, NULL);
-    memcpy(n->out.bytes + n->out.end, data, size);
-    n->out.end += size;
+    if (!g->open) g->open = gather_head(g, FRAME_BYTES, NULL);
+    size = TD_MIN(size, BUFFER - g->size);
+    gather(g, data, size);
+    g->open->size += (uint32_t)size;
   }
   n->described += size;
   return size;
+}
+
+/* Describes what the vectors hold behind their first `known` bytes, as far as there is room. */
+static void describe_all(neighbour *n, gathered *g, uint64_t known, const struct iovec *iov, int count) {
+  g->head_count = g->count = 0;
+  g->size = 0;
+  g->open = NULL;
+  for (int i = 0; i < count; i++) {
+    size_t at = (size_t)TD_MIN(known, (uint64_t)iov[i].iov_len);
+    known -= at;
+    while (at < iov[i].iov_len) {
+      size_t size = describe(n, g, (const char *)iov[i].iov_base + at, iov[i].iov_len - at);
+      if (!size) return;
+      at += size;
+    }
+  }
+}
+
+/* 0, or a negative errno. */
+static int send_gathered(neighbour *n, gathered *g) {
+  struct msghdr m = {.msg_iov = g->iov, .msg_iovlen = (size_t)g->count};
+  ssize_t sent;
+  do sent = sendmsg(n->base.fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+  while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return -errno;
+  size_t skip = sent > 0 ? (size_t)sent : 0;
+  if (skip == g->size) return 0;
+  for (int i = 0; i < g->count; i++) {
+    size_t done = TD_MIN(skip, g->iov[i].iov_len), left = g->iov[i].iov_len - done;
+    skip -= done;
+    memcpy(n->out.bytes + n->out.end, (const char *)g->iov[i].iov_base + done, left);
+    n->out.end += left;
+  }
+  return 0;
 }
 
 static bool neighbour_unsent(const td_stream *s) {
@@ -114,20 +175,13 @@ static bool neighbour_unsent(const td_stream *s) {
 
 static ssize_t neighbour_writev(td_stream *s, const struct iovec *iov, int count) {
   neighbour *n = TD_CONTAINER_OF(s, neighbour, base);
+  gathered g;
   int rc = send_out(n);
-  if (rc) return rc;
-  uint64_t known = n->described - n->told; /* of these vectors, from an earlier call */
-  for (int i = 0; i < count; i++) {
-    size_t skip = (size_t)TD_MIN(known, (uint64_t)iov[i].iov_len), at = skip;
-    known -= skip;
-    while (at < iov[i].iov_len) {
-      size_t size = describe(n, (const char *)iov[i].iov_base + at, iov[i].iov_len - at);
-      if (!size) break;
-      at += size;
-    }
-    if (at < iov[i].iov_len) break;
+  while (!rc && !neighbour_unsent(s)) {
+    describe_all(n, &g, n->described - n->told, iov, count); /* an earlier call knew a part of these vectors */
+    if (!g.count) break;
+    rc = send_gathered(n, &g);
   }
-  rc = send_out(n);
   if (rc) return rc;
   if (!count) return neighbour_unsent(s) ? -EAGAIN : 0;
   uint64_t taken = n->lent_count ? n->lent[n->lent_first].begin : n->described;
@@ -150,20 +204,6 @@ static bool give_back(neighbour *n, uint64_t size) {
     n->lent_count--;
   }
   return !size;
-}
-
-/* Reads from the socket into the buffer. > 0, 0 at the end, or a negative errno. */
-static ssize_t fill(neighbour *n) {
-  buffer *b = &n->in;
-  memmove(b->bytes, b->bytes + b->begin, b->end - b->begin);
-  b->end -= b->begin;
-  b->begin = 0;
-  for (;;) {
-    ssize_t got = recv(n->base.fd, b->bytes + b->end, BUFFER - b->end, MSG_DONTWAIT);
-    if (got > 0) b->end += (size_t)got;
-    if (got >= 0) return got;
-    if (errno != EINTR) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
-  }
 }
 
 /* Takes the next frame's head from the buffer. 1, 0 if it is not all there, or a negative errno. */
@@ -211,18 +251,78 @@ static ssize_t take(neighbour *n, void *to, size_t room) {
   return (ssize_t)size;
 }
 
-/* Copies what comes next to `to`. > 0; 0 when nothing is there without another look at the socket; a negative errno. */
-static ssize_t take_next(neighbour *n, void *to, size_t room) {
-  while (!n->in_frame.size) {
-    int rc = next_frame(n);
-    if (rc <= 0) return rc;
+/* Finds the frame that the stream goes on with, as far as the buffer tells. 0, or a negative errno. */
+static int find_frame(neighbour *n) {
+  int rc = 1;
+  while (rc > 0 && !n->in_frame.size) rc = next_frame(n);
+  return TD_MIN(rc, 0);
+}
+
+/* One read from the socket into two places. > 0, 0 at the end, or a negative errno. */
+static ssize_t receive(const neighbour *n, void *first, size_t first_size, void *second, size_t second_size) {
+  struct iovec iov[2] = {{first, first_size}, {second, second_size}};
+  struct msghdr m = {.msg_iov = iov, .msg_iovlen = 2};
+  for (;;) {
+    ssize_t got = recvmsg(n->base.fd, &m, MSG_DONTWAIT);
+    if (got >= 0) return got;
+    if (errno != EINTR) return errno == EWOULDBLOCK ? -EAGAIN : -errno;
   }
-  return take(n, to, room);
+}
+
+/* Within a BYTES frame of which the buffer holds nothing: reads on into `to`, and what follows the frame into the
+ * buffer. As take(), but 0 at the end. */
+static ssize_t read_on(neighbour *n, void *to, size_t room) {
+  frame *f = &n->in_frame;
+  buffer *b = &n->in;
+  size_t direct = TD_MIN(room, (size_t)f->size);
+  b->begin = b->end = 0;
+  ssize_t got = receive(n, to, direct, b->bytes, direct < DIRECT_MIN ? BUFFER : BEHIND_DIRECT);
+  if (got <= 0) return got;
+  direct = TD_MIN(direct, (size_t)got);
+  b->end = (size_t)got - direct;
+  f->size -= (uint32_t)direct;
+  return (ssize_t)direct;
+}
+
+/* Between frames, of which the buffer holds a part of a head at most: reads the head, and into `to` what is most likely
+ * behind it. Bytes that do not belong there move to the buffer. As read_on(), but also 0 when only a head came: *ended
+ * tells. */
+static ssize_t read_head(neighbour *n, void *to, size_t room, bool *ended) {
+  buffer *b = &n->in;
+  memmove(b->bytes, b->bytes + b->begin, b->end - b->begin);
+  b->end -= b->begin;
+  b->begin = 0;
+  size_t head = sizeof(frame) - b->end;
+  ssize_t got = receive(n, b->bytes + b->end, head, to, TD_MIN(room, BUFFER - sizeof(frame)));
+  *ended = !got;
+  if (got <= 0) return got;
+  head = TD_MIN(head, (size_t)got);
+  b->end += head;
+  size_t direct = 0, behind = (size_t)got - head;
+  int rc = next_frame(n);
+  if (rc < 0) return rc;
+  if (rc && n->in_frame.kind == FRAME_BYTES) {
+    direct = TD_MIN(behind, (size_t)n->in_frame.size);
+    n->in_frame.size -= (uint32_t)direct;
+  }
+  memcpy(b->bytes + b->end, (char *)to + direct, behind - direct);
+  b->end += behind - direct;
+  return (ssize_t)direct;
+}
+
+/* Looks at the socket. > 0: bytes that are at `to`; 0: look at the frames again, or the stream has *ended; a negative
+ * errno. */
+static ssize_t look(neighbour *n, void *to, size_t room, bool *ended) {
+  if (!n->in_frame.size) return read_head(n, to, room, ended);
+  ssize_t got = read_on(n, to, room);
+  *ended = !got;
+  return got;
 }
 
 /* Reads until the vectors are full, nothing is there, or the socket's bytes are followed by lent ones: whoever reads
  * may now know a better place for those. */
 static ssize_t read_frames(neighbour *n, const struct iovec *iov, int count) {
+  const frame *f = &n->in_frame;
   size_t total = 0, at = 0;
   bool lent = true; /* whether the last bytes were */
   while (count) {
@@ -230,17 +330,24 @@ static ssize_t read_frames(neighbour *n, const struct iovec *iov, int count) {
       iov++, count--, at = 0;
       continue;
     }
-    if (!lent && n->in_frame.size && n->in_frame.kind == FRAME_LENT) break;
-    ssize_t got = take_next(n, (char *)iov->iov_base + at, iov->iov_len - at);
+    int rc = find_frame(n);
+    if (rc) return rc;
+    if (!lent && f->size && f->kind == FRAME_LENT) break;
+    char *to = (char *)iov->iov_base + at;
+    size_t room = iov->iov_len - at;
+    ssize_t got = f->size ? take(n, to, room) : 0;
+    if (!got) {
+      bool follows = TD_MIN(room, (size_t)f->size) >= DIRECT_MIN; /* what it was written with */
+      if (total && !follows) break;
+      bool ended = false;
+      got = look(n, to, room, &ended);
+      if (total && (got == -EAGAIN || ended)) break;
+      if (ended) return f->size || n->in.begin < n->in.end ? -ECONNRESET : 0;
+    }
     if (got < 0) return got;
-    lent = n->in_frame.kind == FRAME_LENT;
+    if (got) lent = f->kind == FRAME_LENT;
     at += (size_t)got;
     total += (size_t)got;
-    if (got) continue;
-    if (total) break;
-    got = fill(n);
-    if (!got) return n->in_frame.size || n->in.begin < n->in.end ? -ECONNRESET : 0;
-    if (got < 0) return got;
   }
   return (ssize_t)total;
 }

@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -216,6 +217,111 @@ static void lends_nothing_to_who_cannot_read(void **state) {
   td_free(data);
 }
 
+/* While the stream sends on what it kept. */
+static void hear_all(td_stream *s, int peer, void *to, size_t size) {
+  for (size_t got = 0; got < size;) {
+    ssize_t n = read(peer, (char *)to + got, size - got);
+    if (n > 0) got += (size_t)n;
+    if (n < 0) assert_in_range(-s->ops->writev(s, NULL, 0), 0, EAGAIN);
+  }
+}
+
+/* Pieces that lie apart leave as one frame, and what the socket does not take stays ours: the caller may reuse its
+ * memory. */
+static void gathers_what_is_small(void **state) {
+  enum { PIECES = 100, PIECE = 3000 };
+  int peer;
+  td_stream *s = with_bare_peer(&peer);
+  char *data = td_malloc(PIECES * PIECE), *got = td_malloc(PIECES * PIECE);
+  struct iovec iov[PIECES];
+  size_t total = 0, taken, heard = 0, frames = 0;
+  nonblocking(peer);
+  for (bool full = false; !full; total += taken) {
+    for (int i = 0; i < PIECES; i++) {
+      memset(data + i * PIECE, (int)(total / PIECE) + i, PIECE);
+      iov[i] = (struct iovec){data + i * PIECE, PIECE};
+    }
+    ssize_t n = s->ops->writev(s, iov, PIECES);
+    full = n < PIECES * PIECE;
+    taken = n < 0 ? 0 : (size_t)n;
+    if (n < 0) assert_int_equal(n, -EAGAIN);
+    memset(data, 99, PIECES * PIECE);
+  }
+  assert_true(s->ops->unsent(s));
+  assert_int_equal(hear(peer).kind, HELLO);
+  for (; heard < total; frames++) {
+    frame f = {0};
+    hear_all(s, peer, &f, sizeof f);
+    assert_int_equal(f.kind, BYTES);
+    assert_in_range(f.size, 1, total - heard);
+    hear_all(s, peer, got, f.size);
+    for (uint32_t i = 0; i < f.size; i++) assert_int_equal(got[i], (char)((heard + i) / PIECE));
+    heard += f.size;
+  }
+  assert_int_equal(heard, total);
+  assert_in_range(frames, 1, total / PIECE / 10);
+  assert_false(s->ops->unsent(s));
+  s->ops->close(s);
+  close(peer);
+  td_free(data);
+  td_free(got);
+}
+
+static size_t up_to(int most, size_t left) {
+  size_t n = (size_t)(rand() % (most + 1));
+  return TD_MIN(n, left);
+}
+
+/* Frames of every kind and size, cut anywhere, into vectors of any size. */
+static void frames_come_in_any_pieces(void **state) {
+  enum { FRAMES = 60, MOST = 20000 };
+  char *sent = td_malloc(FRAMES * (MOST + 2 * sizeof(frame))), *in = td_malloc(FRAMES * MOST), lent[1000];
+  for (int i = 0; i < 1000; i++) lent[i] = (char)(i * 3);
+  srand(7);
+  for (int round = 0; round < 40; round++) {
+    int peer;
+    td_stream *s = with_bare_peer(&peer);
+    size_t size = 0, expected = 0, got = 0, at = 0;
+    char *want = td_malloc(FRAMES * MOST);
+    frame f = {HELLO, 1, 0};
+    memcpy(sent, &f, sizeof f);
+    size += sizeof f;
+    for (int i = 0; i < FRAMES; i++) {
+      static const uint32_t most[] = {1, 40, 5000, MOST};
+      int kind = rand() % 8;
+      f = kind == 0   ? (frame){TAKEN, 0, 0}
+          : kind == 1 ? (frame){LENT, sizeof lent, (uintptr_t)lent}
+                      : (frame){BYTES, (uint32_t)rand() % most[rand() % 4], 0};
+      memcpy(sent + size, &f, sizeof f);
+      size += sizeof f;
+      for (uint32_t k = 0; k < f.size; k++) want[expected + k] = f.kind == LENT ? lent[k] : (char)rand();
+      if (f.kind == BYTES) memcpy(sent + size, want + expected, f.size);
+      if (f.kind == BYTES) size += f.size;
+      expected += f.size;
+    }
+    while (got < expected) {
+      size_t n = up_to(round % 2 ? 60 : 70000, size - at), a = up_to(30000, expected - got);
+      size_t b = up_to(900, expected - got - a);
+      ssize_t put = send(peer, sent + at, n, MSG_DONTWAIT);
+      if (put > 0) at += (size_t)put;
+      ssize_t r = s->ops->readv(s, (struct iovec[]){{in + got, a}, {in + got + a, b}}, 2);
+      if (r < 0) assert_int_equal(r, -EAGAIN);
+      if (a + b && !r) fail();
+      if (r > 0) got += (size_t)r;
+      while (recv(peer, &f, sizeof f, MSG_DONTWAIT) > 0) assert_true(f.kind == HELLO || f.kind == TAKEN);
+    }
+    assert_memory_equal(in, want, expected);
+    assert_int_equal(send(peer, sent + at, size - at, 0), size - at); /* frames of nothing */
+    shutdown(peer, SHUT_WR);
+    assert_int_equal(s->ops->readv(s, &(struct iovec){in, 100}, 1), 0);
+    s->ops->close(s);
+    close(peer);
+    td_free(want);
+  }
+  td_free(sent);
+  td_free(in);
+}
+
 /* A peer that closes after lending may have freed the memory: what was copied is not trusted. */
 static void distrusts_what_a_closed_peer_lent(void **state) {
   int peer;
@@ -282,6 +388,8 @@ int main(void) {
       {"ends_are_seen (neighbours)", ends_are_seen, setup_neighbours, teardown, NULL},
       cmocka_unit_test(lends_until_taken),
       cmocka_unit_test(lends_nothing_to_who_cannot_read),
+      cmocka_unit_test(gathers_what_is_small),
+      cmocka_unit_test(frames_come_in_any_pieces),
       cmocka_unit_test(distrusts_what_a_closed_peer_lent),
       cmocka_unit_test(broken_frames_end_the_stream),
       cmocka_unit_test(strangers_are_no_neighbours),
