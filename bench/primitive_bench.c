@@ -3,8 +3,8 @@
  *   primitive_bench matmul TA TB M N K          TA, TB: N as it is, T transposed
  *   primitive_bench conv forward|input|filter BATCH SIZE IN OUT    square images, NHWC, 3 x 3 filters, same size out
  *
- * As many threads as there are cores each run single-threaded calls on matrices of their own; the figure is the time of
- * a call, by the rate of all of them.
+ * As many threads as there are cores (or --threads N) each run single-threaded calls on matrices of their own; the
+ * figure is the time of a call, by the rate of all of them.
  */
 #include <dnnl.h>
 #include <pthread.h>
@@ -187,16 +187,30 @@ static bool parse(int argc, char **argv, problem *out) {
   return out->batch > 0 && out->size > 0 && out->in_c > 0 && out->out_c > 0;
 }
 
+/* Takes --threads N out of argv; without it as many as there are cores. */
+static int thread_count(int *argc, char **argv) {
+  cpu_set_t cores;
+  int count = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores), kept = 0;
+  for (int i = 0; i < *argc; i++) {
+    if (!strcmp(argv[i], "--threads") && i + 1 < *argc)
+      count = atoi(argv[++i]);
+    else
+      argv[kept++] = argv[i];
+  }
+  *argc = kept;
+  return TD_MAX(1, TD_MIN(count, MOST_THREADS));
+}
+
 int main(int argc, char **argv) {
   problem p;
-  cpu_set_t cores;
   argc = bench_options(argc, argv);
+  int threads = thread_count(&argc, argv);
   if (!parse(argc, argv, &p)) {
     fprintf(stderr,
-            "usage: primitive_bench matmul TA TB M N K | conv forward|input|filter BATCH SIZE IN OUT [--seconds S]\n");
+            "usage: primitive_bench matmul TA TB M N K | conv forward|input|filter BATCH SIZE IN OUT [--seconds S] "
+            "[--threads N]\n");
     return 2;
   }
-  int threads = sched_getaffinity(0, sizeof cores, &cores) ? 1 : TD_MIN(CPU_COUNT(&cores), MOST_THREADS);
   worker *workers = td_new_array(worker, (size_t)threads);
   for (int i = 0; i < threads; i++) workers[i] = (worker){.p = &p};
   uint64_t samples[ROUNDS];

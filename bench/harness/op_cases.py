@@ -177,6 +177,15 @@ def _(x, size):
 
 # ---- products and convolutions ----
 
+HANDED_OVER = 200000  # multiplications from which on tensord gives a product to its pool (COSTLY_NS, work_ns() of MatMul)
+
+
+def bare_product(m, n, k, transposes="NN"):
+    """Arguments of the bare loop: on one thread where the products of a step follow each other on one."""
+    threads = ["--threads", "1"] if m * n * k < HANDED_OVER else []
+    return ["matmul"] + list(transposes) + [str(v) for v in (m, n, k)] + threads
+
+
 def square(size):
     return (64, 256, 1024)[size]
 
@@ -190,7 +199,8 @@ def product(name, **attrs):
 
     @primitive(name)
     def _(size):
-        return ["matmul", "T" if attrs.get("transpose_a") else "N", "T" if attrs.get("transpose_b") else "N"] + [str(square(size))] * 3
+        n = square(size)
+        return bare_product(n, n, n, "".join("T" if attrs.get(a) else "N" for a in ("transpose_a", "transpose_b")))
 
 
 product("MatMul")
@@ -212,7 +222,7 @@ def _(x, size):
 @primitive("MatMul of a layer")
 def _(size):
     m, k, n = layer(size)
-    return ["matmul", "N", "N", str(m), str(n), str(k)]
+    return bare_product(m, n, k)
 
 
 @case("BatchMatMulV2")
