@@ -95,14 +95,14 @@ static void products(void **state) {
                  .ta = "NTC"[pick(3)],
                  .tb = "NTC"[pick(3)],
                  .accumulate = pick(2),
-                 .m = pick(limit),
-                 .n = pick(limit),
+                 .m = pick(8) ? pick(limit) : 1,
+                 .n = pick(8) ? pick(limit) : 1,
                  .k = pick(limit),
                  .a = a_data,
                  .b = b_data,
                  .c = c_data};
-    g.lda = (g.ta == 'N' ? g.k : g.m) + pick(4) + 1;
-    g.ldb = (g.tb == 'N' ? g.n : g.k) + pick(4) + 1;
+    g.lda = (g.ta == 'N' ? g.k : g.m) + pick(4);
+    g.ldb = (g.tb == 'N' ? g.n : g.k) + pick(4);
     g.ldc = g.n + pick(4) + 1;
     fill(t, a_data, CAPACITY);
     fill(t, b_data, CAPACITY);
