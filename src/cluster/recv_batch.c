@@ -7,8 +7,8 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cluster/messages.h"
+#include "cluster/recv_batch_reply.h"
 #include "proto/wire.h"
-#include "tensor/tensor_proto.h"
 
 typedef struct item {
   td_recv *request; /* NULL once its done() was called, or RecvTensor asks for it */
@@ -28,6 +28,7 @@ struct td_recv_batch {
   /* loop thread: what the keys are known by, and whether a number was asked for, or used */
   uint64_t keys_hash, number;
   bool asks_number;
+  td_recv_batch_reply *reply; /* loop thread: of the call in flight */
   pthread_mutex_t lock;
   /* guarded by lock */
   td_client_call *call;
@@ -118,66 +119,28 @@ static void ask_alone(td_recv_batch *b, item *it) {
   td_strbuf_deinit(&key);
 }
 
-/* One tensor of a reply, at *w: its place was read. */
-static td_status take_one(td_recv_batch *b, uint64_t place, const td_wire_field *f, int64_t sent_us) {
-  if (place >= b->count || !b->items[place].request)
+static td_status take_one(td_recv_batch *b, td_recv_batch_entry *e, int64_t sent_us) {
+  if (e->place >= b->count || !b->items[e->place].request)
     return td_internal("RecvTensors answered with number %llu of %zu, which it was not asked for",
-                       (unsigned long long)place, b->count);
-  item *it = &b->items[place];
-  if (f->number == 2) {
-    td_tensor *t = NULL;
-    td_status s = td_tensor_decode(f->bytes, &t);
-    deliver(b, it, s, t, false, sent_us);
-  } else if (f->value == TD_BATCH_DEAD) {
+                       (unsigned long long)e->place, b->count);
+  item *it = &b->items[e->place];
+  if (e->tensor) {
+    td_tensor *t = e->tensor;
+    e->tensor = NULL;
+    deliver(b, it, TD_STATUS_OK, t, false, sent_us);
+  } else if (e->number == TD_BATCH_DEAD) {
     deliver(b, it, TD_STATUS_OK, NULL, true, sent_us);
-  } else if (f->value == TD_BATCH_TOO_LARGE) {
+  } else if (e->number == TD_BATCH_TOO_LARGE) {
     ask_alone(b, it);
   } else {
-    return td_internal("RecvTensors answered %llu where 1 or 2 is known", (unsigned long long)f->value);
+    return td_internal("RecvTensors answered %llu where 1 or 2 is known", (unsigned long long)e->number);
   }
   return TD_STATUS_OK;
-}
-
-static td_status take(td_recv_batch *b, td_str reply) {
-  td_wire w = td_wire_of(reply);
-  td_wire_field f;
-  bool bad = false;
-  int64_t sent_us = 0;
-  uint64_t place = UINT64_MAX;
-  td_status s = TD_STATUS_OK;
-  while (!s && td_wire_next(&w, &f, &bad)) {
-    if (f.number == 4 && f.type == TD_WIRE_VARINT) sent_us = (int64_t)f.value;
-    if (f.number == 1 && f.type == TD_WIRE_VARINT) place = f.value;
-    if ((f.number == 2 && f.type == TD_WIRE_BYTES) || (f.number == 3 && f.type == TD_WIRE_VARINT))
-      s = take_one(b, place, &f, sent_us);
-  }
-  return !s && bad ? td_internal("malformed reply of RecvTensors") : s;
 }
 
 /* ---- calls ---- */
 
 static void ask(td_recv_batch *b, td_strbuf *body);
-
-/* What stands before the tensors. */
-typedef struct reply_head {
-  uint64_t rest;   /* the number to ask for the rest by; 0: there is none */
-  uint64_t number; /* of the keys; 0: they got none */
-  bool is_unknown; /* the number that the request gave */
-} reply_head;
-
-static reply_head head_of(td_str reply) {
-  reply_head h = {0};
-  td_wire w = td_wire_of(reply);
-  td_wire_field f;
-  bool bad = false;
-  while (td_wire_next(&w, &f, &bad) && f.number != 1) {
-    if (f.type != TD_WIRE_VARINT) continue;
-    if (f.number == 5) h.rest = f.value;
-    if (f.number == 6) h.number = f.value;
-    if (f.number == 8) h.is_unknown = f.value;
-  }
-  return h;
-}
 
 /* The keys as fields of a request. */
 static void put_keys(const td_recv_batch *b, td_strbuf *body) {
@@ -205,7 +168,7 @@ static void ask_for_all(td_recv_batch *b) {
 }
 
 /* The number it gave to the keys, or that it has forgotten. */
-static void learn(td_recv_batch *b, const reply_head *h) {
+static void learn(td_recv_batch *b, const td_recv_batch_head *h) {
   if (h->is_unknown) td_known_sets_forget(b->peer.known, b->number);
   if (!h->number || !b->asks_number) return;
   td_strbuf keys = {0};
@@ -215,34 +178,42 @@ static void learn(td_recv_batch *b, const reply_head *h) {
   b->asks_number = false;
 }
 
-static void answered(void *arg, td_status status, td_str reply, td_str details) {
+/* The peer knows RecvTensors, and this is its answer. Consumes `status`. */
+static void take_answer(td_recv_batch *b, td_recv_batch_reply *reply, td_status status) {
+  td_recv_batch_head head = {0};
+  td_recv_batch_entry *entries;
+  size_t count = 0;
+  if (!status) status = td_recv_batch_reply_end(reply, &head, &entries, &count);
+  learn(b, &head);
+  if (head.is_unknown && b->number) { /* once: it is not known here either any more */
+    ask_for_all(b);
+    return;
+  }
+  if (head.rest) { /* first, so that it is on its way while kernels run */
+    td_strbuf body = {0};
+    td_wire_put_uint(&body, 3, head.rest);
+    ask(b, &body);
+  }
+  for (size_t i = 0; i < count && !status; i++) status = take_one(b, &entries[i], head.sent_us);
+  if (!status && !head.rest && b->left)
+    status = td_internal("RecvTensors left out %zu of %zu tensors", b->left, b->count);
+  if (status && head.rest) td_recv_batch_cancel(b);
+  if (status) td_recv_batch_fail(b, status);
+}
+
+static void answered(void *arg, td_status status, td_str reply_bytes, td_str details) {
   td_recv_batch *b = arg;
+  td_recv_batch_reply *reply = b->reply;
+  b->reply = NULL;
   if (status && td_status_code(status) == TD_UNIMPLEMENTED) {
     td_status_free(status);
     b->peer.is_unknown(b->peer.arg);
     for (size_t i = 0; i < b->count; i++)
       if (b->items[i].request) ask_alone(b, &b->items[i]);
-    td_recv_batch_release(b);
-    return;
+  } else {
+    take_answer(b, reply, td_status_from_call(status, details));
   }
-  status = td_status_from_call(status, details);
-  reply_head head = status ? (reply_head){0} : head_of(reply);
-  learn(b, &head);
-  if (head.is_unknown && b->number) { /* once: it is not known here either any more */
-    ask_for_all(b);
-    td_recv_batch_release(b);
-    return;
-  }
-  uint64_t rest = head.rest;
-  if (rest) { /* first, so that it is on its way while kernels run */
-    td_strbuf body = {0};
-    td_wire_put_uint(&body, 3, rest);
-    ask(b, &body);
-  }
-  if (!status) status = take(b, reply);
-  if (!status && !rest && b->left) status = td_internal("RecvTensors left out %zu of %zu tensors", b->left, b->count);
-  if (status && rest) td_recv_batch_cancel(b);
-  if (status) td_recv_batch_fail(b, status);
+  td_recv_batch_reply_release(reply);
   td_recv_batch_release(b);
 }
 
@@ -253,11 +224,13 @@ static void ask(td_recv_batch *b, td_strbuf *body) {
   td_payload message = {0};
   size_t size = body->size;
   td_payload_take(&message, td_strbuf_take(body), size);
+  b->reply = td_recv_batch_reply_create(b->count);
   td_call_options options = {
       .path = TD_RECV_TENSORS_PATH,
       .deadline_ns = TD_NO_DEADLINE,
       .wait_for_ready = false,
       .is_small = true,
+      .receiver = td_recv_batch_reply_receiver(b->reply),
       .done = answered,
       .arg = td_recv_batch_retain(b),
   };

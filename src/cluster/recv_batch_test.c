@@ -13,11 +13,13 @@
 #include "base/testing.h"
 #include "cluster/peers.h"
 #include "cluster/recv_batch.h"
+#include "cluster/recv_batch_reply.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/step_table.h"
 #include "cluster/testing.h"
 #include "ops/testing.h"
 #include "proto/wire.h"
+#include "tensor/tensor_proto.h"
 
 enum { MANY = 40 };
 #define PS_DEVICE     "/job:ps/replica:0/task:0/device:CPU:0"
@@ -292,6 +294,95 @@ static void test_a_peer_that_does_not_know_it(void **state) {
   td_known_sets_destroy(peer.known);
 }
 
+/* ---- replies in pieces ---- */
+
+static void put_tensor(td_strbuf *b, uint64_t place, td_tensor *t) {
+  td_strbuf proto = {0};
+  td_wire_put_tag(b, 1, TD_WIRE_VARINT);
+  td_wire_put_varint(b, place);
+  must(td_tensor_encode(t, &proto));
+  td_wire_put_bytes(b, 2, td_strbuf_view(&proto));
+  td_strbuf_deinit(&proto);
+  td_tensor_release(t);
+}
+
+static td_status feed(td_recv_batch_reply *r, td_str bytes, size_t piece) {
+  td_receiver *to = td_recv_batch_reply_receiver(r);
+  for (size_t at = 0; at < bytes.size; at += piece)
+    TD_TRY(to->ops->bytes(to, bytes.data + at, TD_MIN(piece, bytes.size - at)));
+  return TD_STATUS_OK;
+}
+
+static void close_reply(td_recv_batch_reply *r) {
+  td_receiver *base = td_recv_batch_reply_receiver(r);
+  base->ops->destroy(base);
+  td_recv_batch_reply_release(r);
+}
+
+static void test_a_reply_in_pieces(void **state) {
+  td_strbuf b = {0};
+  td_recv_batch_head head;
+  td_recv_batch_entry *all;
+  size_t count;
+  td_wire_put_uint(&b, 4, 1234567);
+  td_wire_put_uint(&b, 5, 77);
+  td_wire_put_fixed64(&b, 20, 1); /* of a later version */
+  td_wire_put_bytes(&b, 21, TD_STR("unknown"));
+  put_tensor(&b, 3, td_test_tensor(TD_FLOAT, "[2000]", "5"));
+  put_tensor(&b, 1, td_test_tensor(TD_STRING, "[2]", "'ab' ''"));
+  td_wire_put_uint(&b, 1, 9);
+  td_wire_put_uint(&b, 3, TD_BATCH_DEAD);
+  put_tensor(&b, 0, td_test_tensor(TD_FLOAT, "[]", "6"));
+  for (size_t piece = 1; piece <= b.size; piece = piece < 50 ? piece + 1 : piece * 2 + 1) {
+    td_recv_batch_reply *r = td_recv_batch_reply_create(4);
+    must(feed(r, td_strbuf_view(&b), piece));
+    must(td_recv_batch_reply_end(r, &head, &all, &count));
+    assert_int_equal(head.sent_us, 1234567);
+    assert_int_equal(head.rest, 77);
+    assert_int_equal(count, 4);
+    assert_int_equal(all[0].place, 3);
+    assert_int_equal(all[0].tensor->count, 2000);
+    assert_true(TD_DATA(all[0].tensor, float)[1999] == 5);
+    td_assert_tensor(all[1].tensor, TD_STRING, "[2]", "'ab' ''", 0);
+    assert_null(all[2].tensor);
+    assert_int_equal(all[2].place, 9);
+    assert_int_equal(all[2].number, TD_BATCH_DEAD);
+    td_assert_tensor(all[3].tensor, TD_FLOAT, "[]", "6", 0);
+    close_reply(r);
+  }
+  td_strbuf_deinit(&b);
+}
+
+static void test_bad_replies(void **state) {
+  td_strbuf b = {0};
+  td_recv_batch_head head;
+  td_recv_batch_entry *all;
+  size_t count;
+  for (int i = 0; i < 3; i++) put_tensor(&b, 0, td_test_tensor(TD_FLOAT, "[100]", "5"));
+  for (size_t size = 0; size <= b.size; size++) { /* cut anywhere, then damaged there */
+    for (size_t piece = 1; piece < 500; piece += 100) {
+      td_recv_batch_reply *r = td_recv_batch_reply_create(3);
+      must(feed(r, td_str_n(b.data, size), piece));
+      td_status_free(feed(r, TD_STR("\x0c\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), piece));
+      close_reply(r);
+    }
+  }
+  td_recv_batch_reply *r = td_recv_batch_reply_create(2);
+  must_fail(feed(r, td_strbuf_view(&b), 1000), TD_INTERNAL, "more than the 2 tensors");
+  close_reply(r);
+  r = td_recv_batch_reply_create(3);
+  must(feed(r, td_str_n(b.data, b.size - 1), 1000));
+  must_fail(td_recv_batch_reply_end(r, &head, &all, &count), TD_INTERNAL, "middle of a field");
+  close_reply(r);
+  r = td_recv_batch_reply_create(3);
+  must_fail(feed(r, TD_STR("\x12\xff\xff\xff\xff\x0f"), 2), TD_INTERNAL, "a field too long");
+  close_reply(r);
+  r = td_recv_batch_reply_create(3);
+  must_fail(feed(r, TD_STR("\x12\x02\x08\x63"), 9), TD_INVALID_ARGUMENT, ""); /* a type that is none */
+  close_reply(r);
+  td_strbuf_deinit(&b);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_is_there_and_what_comes_later),
@@ -302,6 +393,8 @@ int main(void) {
       cmocka_unit_test(test_keys_known_by_number),
       cmocka_unit_test(test_wrong_requests),
       cmocka_unit_test(test_a_peer_that_does_not_know_it),
+      cmocka_unit_test(test_a_reply_in_pieces),
+      cmocka_unit_test(test_bad_replies),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

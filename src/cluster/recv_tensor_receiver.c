@@ -9,10 +9,8 @@
 struct td_recv_tensor_receiver {
   td_receiver base;
   atomic_uint refs;
-  /* The head of the next field while it is incomplete: tag and varint. */
-  uint8_t head[2 * TD_WIRE_MAX_VARINT];
-  size_t head_size;
-  size_t skip; /* bytes of an uninteresting field still to come */
+  td_wire_head head; /* of the next field */
+  size_t skip;       /* bytes of an uninteresting field still to come */
   enum { BETWEEN, IN_TENSOR } state;
   td_tensor_stream stream;
   bool is_dead, has_tensor;
@@ -44,63 +42,45 @@ static td_status end_tensor(receiver *r) {
   return s;
 }
 
-static td_status begin_field(receiver *r, uint32_t number, td_wire_type type, uint64_t value) {
-  if (type == TD_WIRE_VARINT) {
-    if (number == 2) r->is_dead = value;
-    if (number == 3) r->sent_us = (int64_t)value;
+static td_status begin_field(receiver *r, const td_wire_field *f) {
+  if (f->type == TD_WIRE_FIXED32 || f->type == TD_WIRE_FIXED64) r->skip = f->type == TD_WIRE_FIXED32 ? 4 : 8;
+  if (f->type == TD_WIRE_VARINT) {
+    if (f->number == 2) r->is_dead = f->value;
+    if (f->number == 3) r->sent_us = (int64_t)f->value;
+  }
+  if (f->type != TD_WIRE_BYTES) return TD_STATUS_OK;
+  if (f->value > INT32_MAX)
+    return td_invalid_argument("malformed RecvTensorResponse: field %u of %llu bytes", f->number,
+                               (unsigned long long)f->value);
+  if (f->number != 1) {
+    r->skip = (size_t)f->value;
     return TD_STATUS_OK;
   }
-  if (value > INT32_MAX)
-    return td_invalid_argument("malformed RecvTensorResponse: field %u of %llu bytes", number,
-                               (unsigned long long)value);
-  if (number != 1) {
-    r->skip = (size_t)value;
-    return TD_STATUS_OK;
-  }
-  td_tensor_stream_init(&r->stream, (size_t)value);
+  td_tensor_stream_init(&r->stream, (size_t)f->value);
   r->state = IN_TENSOR;
   r->has_tensor = true;
-  return value ? TD_STATUS_OK : end_tensor(r);
-}
-
-/* Takes bytes into the head until a field's tag and number are complete. */
-static td_status feed_head(receiver *r, uint8_t byte) {
-  if (r->head_size == sizeof r->head) return td_invalid_argument("malformed RecvTensorResponse: endless field head");
-  r->head[r->head_size++] = byte;
-  td_wire w = {r->head, r->head + r->head_size};
-  uint32_t number;
-  td_wire_type type;
-  uint64_t value;
-  if (!td_wire_read_tag(&w, &number, &type)) {
-    bool complete = r->head_size >= 5 || !(byte & 0x80);
-    return complete ? td_invalid_argument("malformed RecvTensorResponse: bad field tag") : TD_STATUS_OK;
-  }
-  if (type == TD_WIRE_FIXED32 || type == TD_WIRE_FIXED64) {
-    r->head_size = 0;
-    r->skip = type == TD_WIRE_FIXED32 ? 4 : 8;
-    return TD_STATUS_OK;
-  }
-  if (!td_wire_read_varint(&w, &value)) return TD_STATUS_OK; /* more to come */
-  r->head_size = 0;
-  return begin_field(r, number, type, value);
+  return f->value ? TD_STATUS_OK : end_tensor(r);
 }
 
 static td_status bytes(td_receiver *base, const void *data, size_t size) {
   receiver *r = (receiver *)base;
-  const uint8_t *p = data;
-  while (size) {
+  td_wire w = td_wire_of(td_str_n(data, size));
+  while (w.next < w.end) {
+    size_t left = td_wire_left(&w), n;
+    td_wire_field f;
     if (r->state == IN_TENSOR) {
-      size_t n = TD_MIN(size, td_tensor_stream_left(&r->stream));
-      TD_TRY(td_tensor_stream_feed(&r->stream, p, n));
-      p += n, size -= n;
+      n = TD_MIN(left, td_tensor_stream_left(&r->stream));
+      TD_TRY(td_tensor_stream_feed(&r->stream, w.next, n));
+      w.next += n;
       if (!td_tensor_stream_left(&r->stream)) TD_TRY(end_tensor(r));
     } else if (r->skip) {
-      size_t n = TD_MIN(size, r->skip);
+      n = TD_MIN(left, r->skip);
       r->skip -= n;
-      p += n, size -= n;
+      w.next += n;
     } else {
-      TD_TRY(feed_head(r, *p));
-      p++, size--;
+      td_wire_head_state state = td_wire_head_read(&r->head, &w, &f);
+      if (state == TD_WIRE_HEAD_BAD) return td_invalid_argument("malformed RecvTensorResponse: bad field head");
+      if (state == TD_WIRE_HEAD_WHOLE) TD_TRY(begin_field(r, &f));
     }
   }
   return TD_STATUS_OK;
@@ -128,7 +108,7 @@ td_recv_tensor_receiver *td_recv_tensor_receiver_create(void) {
 int64_t td_recv_tensor_receiver_sent_us(const receiver *r) { return r->sent_us; }
 
 td_status td_recv_tensor_receiver_take(receiver *r, td_tensor **out, bool *is_dead) {
-  if (r->state == IN_TENSOR || r->skip || r->head_size)
+  if (r->state == IN_TENSOR || r->skip || r->head.size)
     return td_invalid_argument("malformed RecvTensorResponse: it ends in the middle of a field");
   if (!r->has_tensor && !r->is_dead) return td_invalid_argument("malformed RecvTensorResponse: it holds no tensor");
   *is_dead = r->is_dead;

@@ -81,6 +81,36 @@ bool td_wire_next(td_wire *w, td_wire_field *out, bool *bad) {
   return false;
 }
 
+/* Whether a varint begins here that is all there, or too long. */
+static bool has_end(const td_wire *w, size_t longest) {
+  size_t n = td_wire_left(w);
+  for (size_t i = 0; i < n && i < longest; i++)
+    if (!(w->next[i] & 0x80)) return true;
+  return n >= longest;
+}
+
+static td_wire_head_state read_head(td_wire *w, td_wire_field *f) {
+  td_wire in = *w;
+  f->value = 0;
+  f->bytes = (td_str){"", 0};
+  if (!td_wire_read_tag(&in, &f->number, &f->type)) return has_end(&in, 5) ? TD_WIRE_HEAD_BAD : TD_WIRE_HEAD_CUT;
+  bool has_value = f->type == TD_WIRE_VARINT || f->type == TD_WIRE_BYTES;
+  if (has_value && !td_wire_read_varint(&in, &f->value))
+    return has_end(&in, TD_WIRE_MAX_VARINT) ? TD_WIRE_HEAD_BAD : TD_WIRE_HEAD_CUT;
+  w->next = in.next;
+  return TD_WIRE_HEAD_WHOLE;
+}
+
+td_wire_head_state td_wire_head_read(td_wire_head *h, td_wire *w, td_wire_field *out) {
+  td_wire_head_state state = h->size ? TD_WIRE_HEAD_CUT : read_head(w, out);
+  while (state == TD_WIRE_HEAD_CUT && w->next < w->end) { /* byte by byte: at most 15, then it is whole or bad */
+    h->bytes[h->size++] = *w->next++;
+    state = read_head(&(td_wire){h->bytes, h->bytes + h->size}, out);
+  }
+  if (state != TD_WIRE_HEAD_CUT) h->size = 0;
+  return state;
+}
+
 size_t td_wire_varint_size(uint64_t value) { return value ? (size_t)(70 - __builtin_clzll(value)) / 7 : 1; }
 
 uint8_t *td_wire_write_varint(uint8_t *to, uint64_t value) {

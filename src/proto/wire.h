@@ -52,6 +52,17 @@ bool td_wire_read_tag(td_wire *w, uint32_t *number, td_wire_type *type);
  * there): false. */
 bool td_wire_next(td_wire *w, td_wire_field *out, bool *bad);
 
+/* The head of a field, tag and number or length, of bytes that come in pieces. All zero before the first. */
+typedef struct td_wire_head {
+  uint8_t bytes[2 * TD_WIRE_MAX_VARINT];
+  uint8_t size; /* of what came before the piece at hand; 0: between heads */
+} td_wire_head;
+typedef enum td_wire_head_state { TD_WIRE_HEAD_CUT, TD_WIRE_HEAD_WHOLE, TD_WIRE_HEAD_BAD } td_wire_head_state;
+
+/* Reads on in `w`. Whole: *out has number and type, and a varint's value or the length of bytes, which are still to
+ * come, as is the value of a fixed field. Cut: all of `w` was taken, and the next piece goes on. */
+td_wire_head_state td_wire_head_read(td_wire_head *h, td_wire *w, td_wire_field *out);
+
 static inline float td_wire_float(const td_wire_field *f) {
   uint32_t u = (uint32_t)f->value;
   float value;

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "base/mem.h"
 #include "proto/wire.h"
 
 static void varints_round_trip(void **state) {
@@ -83,6 +84,42 @@ static void malformed_fields(void **state) {
   }
 }
 
+/* In any two pieces a head reads as in one. */
+static void heads_in_pieces(void **state) {
+  td_strbuf b = {0};
+  td_wire_put_uint(&b, 1, 300);
+  td_wire_put_header(&b, 536870911, 5000000000u);
+  td_wire_put_tag(&b, 16, TD_WIRE_FIXED32);
+  td_wire_put_uint(&b, 2, UINT64_MAX);
+  for (size_t cut = 0; cut <= b.size; cut++) {
+    const uint8_t *bytes = (const uint8_t *)b.data;
+    td_wire pieces[2] = {{bytes, bytes + cut}, {bytes + cut, bytes + b.size}};
+    td_wire_head h = {0};
+    td_wire_field f, all[4];
+    int count = 0;
+    for (int i = 0; i < 2; i++)
+      while (td_wire_head_read(&h, &pieces[i], &f) == TD_WIRE_HEAD_WHOLE && count < 4) all[count++] = f;
+    assert_int_equal(count, 4);
+    assert_int_equal(h.size, 0);
+    assert_int_equal(all[0].value, 300);
+    assert_int_equal(all[1].number, 536870911);
+    assert_int_equal(all[1].value, 5000000000u);
+    assert_int_equal(all[2].type, TD_WIRE_FIXED32);
+    assert_true(all[3].value == UINT64_MAX);
+  }
+  td_strbuf_deinit(&b);
+  const char *const bad[] = {"\x0c", "\x80\x80\x80\x80\x80", "\x07", "\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80"};
+  for (size_t i = 0; i < TD_COUNT(bad); i++) {
+    for (size_t cut = 0; cut < strlen(bad[i]); cut++) {
+      td_wire_head h = {0};
+      td_wire_field f;
+      td_wire first = td_wire_of(td_str_n(bad[i], cut)), rest = td_wire_of(td_str_of(bad[i] + cut));
+      if (td_wire_head_read(&h, &first, &f) != TD_WIRE_HEAD_BAD)
+        assert_int_equal(td_wire_head_read(&h, &rest, &f), TD_WIRE_HEAD_BAD);
+    }
+  }
+}
+
 static void header_sizes(void **state) {
   const size_t sizes[] = {0, 1, 127, 128, 1 << 20};
   for (size_t i = 0; i < 5; i++) {
@@ -97,7 +134,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(varints_round_trip), cmocka_unit_test(long_varints_are_refused),
       cmocka_unit_test(fields_round_trip),  cmocka_unit_test(malformed_fields),
-      cmocka_unit_test(header_sizes),
+      cmocka_unit_test(heads_in_pieces),    cmocka_unit_test(header_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

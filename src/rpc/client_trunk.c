@@ -8,8 +8,10 @@
 struct td_client_trunk {
   td_client_conn *conn; /* NULL: it takes no calls any more */
   td_client_call *stream;
-  bool is_known; /* the server has answered */
-  int used;      /* slots */
+  bool is_known;    /* the server has answered */
+  int used;         /* slots */
+  td_receiver rest; /* of an answer whose call has a receiver: passes that on what comes for slot `rest_slot` */
+  uint32_t rest_slot;
   struct {
     bool is_used;
     td_client_call *call; /* counted; NULL: it did not wait for its answer */
@@ -73,8 +75,55 @@ static void stream_message(void *arg, td_str message) {
     answer(t, &a);
 }
 
+/* A call that fails does not end the trunk: the rest of its answer is dropped. */
+static void drop_if_failed(td_client_call *call, td_status status) {
+  if (status) td_client_call_end(call, status);
+}
+
+static td_client_call *call_of_rest(const td_receiver *rest) {
+  const td_client_trunk *t = TD_CONTAINER_OF(rest, td_client_trunk, rest);
+  return t->slots[t->rest_slot].call;
+}
+
+static td_status take_rest(td_receiver *rest, const void *data, size_t size) {
+  td_client_call *call = call_of_rest(rest);
+  td_receiver *r = call ? call->stream.in.receiver : NULL;
+  if (r) drop_if_failed(call, r->ops->bytes(r, data, size));
+  return TD_STATUS_OK;
+}
+
+static void *window_of_rest(td_receiver *rest, size_t *size) {
+  td_client_call *call = call_of_rest(rest);
+  td_receiver *r = call ? call->stream.in.receiver : NULL;
+  return r && r->ops->window ? r->ops->window(r, size) : NULL;
+}
+
+static td_status rest_landed(td_receiver *rest, size_t size) {
+  td_client_call *call = call_of_rest(rest);
+  td_receiver *r = call ? call->stream.in.receiver : NULL;
+  if (r) drop_if_failed(call, r->ops->landed(r, size));
+  return TD_STATUS_OK;
+}
+
+/* An answer to a call with a receiver goes there as it comes. */
+static td_receiver *divert(td_incoming *in, td_str head) {
+  td_client_trunk *t = TD_CONTAINER_OF(in, td_client_call, stream.in)->options.arg;
+  td_trunk_answer a;
+  if (!t->is_known || head.data[4]) return NULL;
+  td_status malformed = td_trunk_answer_parse(head, &a);
+  td_client_call *call = malformed ? NULL : t->slots[a.slot].call;
+  td_status_free(malformed); /* stream_message() finds the same */
+  td_receiver *r = call ? call->stream.in.receiver : NULL;
+  if (!r) return NULL;
+  t->rest_slot = a.slot;
+  if (r->ops->begin) drop_if_failed(call, r->ops->begin(r, in->size - head.size));
+  return &t->rest;
+}
+
 void td_client_trunk_open(td_client_conn *conn) {
+  static const td_receiver_ops rest_ops = {.bytes = take_rest, .window = window_of_rest, .landed = rest_landed};
   td_client_trunk *t = td_new(td_client_trunk);
+  t->rest.ops = &rest_ops;
   t->conn = conn;
   conn->trunk = t;
   td_call_options options = {
@@ -85,6 +134,7 @@ void td_client_trunk_open(td_client_conn *conn) {
       .arg = t,
   };
   t->stream = td_channel_stream(conn->channel, &options);
+  t->stream->stream.in.divert = divert;
 }
 
 static bool find_free(const td_client_trunk *t, uint32_t *slot) {
@@ -100,7 +150,7 @@ bool td_client_trunk_send(td_client_conn *conn, td_client_call *call) {
   td_client_trunk *t = conn->trunk;
   td_str path = td_str_of(call->path);
   uint32_t slot;
-  if (!t || !t->is_known || !call->options.is_small || call->options.receiver || path.size > TD_TRUNK_PATH_MAX ||
+  if (!t || !t->is_known || !call->options.is_small || path.size > TD_TRUNK_PATH_MAX ||
       call->message.size > TD_TRUNK_REQUEST_MAX || !find_free(t, &slot))
     return false;
   char head[TD_TRUNK_HEAD];

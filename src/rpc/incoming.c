@@ -12,7 +12,12 @@ void td_incoming_init(td_incoming *in) { memset(in, 0, offsetof(td_incoming, sma
 bool td_incoming_is_compressed(const td_incoming *in) { return in->prefix_size == 5 && in->prefix[0]; }
 
 /* Compressed bytes are gathered first, whatever the receiver. */
-static bool gathers(const td_incoming *in) { return !in->receiver || td_incoming_is_compressed(in); }
+static bool gathers(const td_incoming *in) { return (!in->receiver && !in->diverted) || td_incoming_is_compressed(in); }
+
+/* Its first bytes are gathered, and divert() is to be asked about the rest. */
+static bool awaits_head(const td_incoming *in) {
+  return in->divert && !in->is_decided && in->size > TD_INCOMING_HEAD && !td_incoming_is_compressed(in);
+}
 
 /* ---- budgets ---------------------------------------------------------------------------------------------- */
 
@@ -40,19 +45,20 @@ static size_t heap_capacity(const td_incoming *in) { return in->data == in->smal
 
 /* Room for at least one more byte. Grows with what came, never at once to what was announced. */
 static td_status grow(td_incoming *in) {
-  if (in->size <= sizeof in->small) {
+  if (in->size <= sizeof in->small || awaits_head(in)) {
     in->data = in->small;
     in->capacity = sizeof in->small;
     return TD_STATUS_OK;
   }
-  size_t want = in->capacity ? in->capacity * 2 : FIRST_HEAP;
+  size_t have = heap_capacity(in), want = have ? have * 2 : FIRST_HEAP;
   if (want > in->size) want = in->size;
-  TD_TRY(take(in, want - in->capacity));
-  char *p = realloc(in->data, want); /* past glibc's mmap threshold pages are moved, not copied */
+  TD_TRY(take(in, want - have));
+  char *p = realloc(have ? in->data : NULL, want); /* past glibc's mmap threshold pages are moved, not copied */
   if (!p) {
-    give_back(in, TD_COUNT(in->budgets), want - in->capacity);
+    give_back(in, TD_COUNT(in->budgets), want - have);
     return td_resource_exhausted("No memory to buffer a message of %zu bytes", in->size);
   }
+  if (!have) memcpy(p, in->small, in->got);
   in->data = p;
   in->capacity = want;
   return TD_STATUS_OK;
@@ -74,7 +80,7 @@ static td_status receive(td_incoming *in, const char *data, size_t size) {
   bool landed = in->window && data == in->window && size <= in->window_size;
   in->window = NULL;
   in->got += size;
-  td_receiver *r = in->receiver;
+  td_receiver *r = in->diverted ? in->diverted : in->receiver;
   return landed ? r->ops->landed(r, size) : r->ops->bytes(r, data, size);
 }
 
@@ -90,9 +96,10 @@ static td_status complete(td_incoming *in) {
   in->complete = true;
   if (!in->message) return TD_STATUS_OK;
   if (td_incoming_is_compressed(in)) return td_unimplemented("Received a compressed message on a stream");
-  TD_TRY(in->message(in, td_incoming_message(in)));
+  TD_TRY(in->message(in, in->diverted ? td_str_n(in->data, TD_INCOMING_HEAD) : td_incoming_message(in)));
   free_gathered(in);
-  in->complete = in->began = false;
+  in->diverted = NULL;
+  in->complete = in->began = in->is_decided = false;
   in->prefix_size = 0;
   in->size = in->got = 0;
   return TD_STATUS_OK;
@@ -112,7 +119,7 @@ static td_status begin(td_incoming *in) {
 }
 
 td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) {
-  while (size) {
+  while (size && !in->is_over) {
     if (in->complete) return td_internal("Received more than one message on a unary call");
     if (!in->began) {
       size_t n = TD_MIN(size, sizeof in->prefix - in->prefix_size);
@@ -123,17 +130,21 @@ td_status td_incoming_feed(td_incoming *in, const char *data, size_t size) {
       if (in->prefix_size == sizeof in->prefix) TD_TRY(begin(in));
       continue;
     }
-    size_t n = TD_MIN(size, in->size - in->got);
+    size_t n = TD_MIN(size, (awaits_head(in) ? TD_INCOMING_HEAD : in->size) - in->got);
     TD_TRY(gathers(in) ? gather(in, data, n) : receive(in, data, n));
     data += n;
     size -= n;
+    if (in->got == TD_INCOMING_HEAD && awaits_head(in)) {
+      in->is_decided = true;
+      in->diverted = in->divert(in, td_incoming_message(in));
+    }
     if (in->got == in->size) TD_TRY(complete(in));
   }
   return TD_STATUS_OK;
 }
 
 char *td_incoming_window(td_incoming *in, size_t *size) {
-  if (!in->began || in->complete) return NULL;
+  if (!in->began || in->complete || in->is_over || awaits_head(in)) return NULL;
   size_t left = in->size - in->got;
   if (gathers(in)) {
     if (in->got == in->capacity) {
@@ -147,10 +158,11 @@ char *td_incoming_window(td_incoming *in, size_t *size) {
     if (*size > left) *size = left;
     return in->data + in->got;
   }
-  if (!in->receiver->ops->window) return NULL;
-  if (!in->window) {
+  td_receiver *r = in->diverted ? in->diverted : in->receiver;
+  if (!r->ops->window) return NULL;
+  if (!in->window || in->diverted) { /* who takes a diverted message may have gone since */
     in->window_size = left;
-    in->window = in->receiver->ops->window(in->receiver, &in->window_size);
+    in->window = r->ops->window(r, &in->window_size);
     if (!in->window || !in->window_size) {
       in->window = NULL;
       return NULL;
@@ -183,6 +195,7 @@ td_status td_incoming_replace(td_incoming *in, char *data, size_t size) {
 
 void td_incoming_deinit(td_incoming *in) {
   free_gathered(in);
+  in->is_over = true;
   if (in->receiver && in->receiver->ops->destroy) in->receiver->ops->destroy(in->receiver);
   in->receiver = NULL;
 }

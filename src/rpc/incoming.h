@@ -7,7 +7,7 @@
 #include "rpc/inflate.h"
 #include "rpc/payload.h"
 
-enum { TD_INCOMING_INLINE = 512 };
+enum { TD_INCOMING_INLINE = 512, TD_INCOMING_HEAD = 5 };
 
 /* Bytes gathered on behalf of peers, and their cap. */
 typedef struct td_gather_budget {
@@ -25,11 +25,17 @@ struct td_incoming {
   /* A stream of messages, gathered: each is handed over when it is whole, and the next one begins. NULL: one message.
    */
   td_status (*message)(td_incoming *in, td_str message);
+  /* Of such a stream, optional: who takes what comes behind a message's first TD_INCOMING_HEAD bytes, which are all
+   * that message() then gets. Not owned, and used until the message ends. NULL: nobody does. */
+  td_receiver *(*divert)(td_incoming *in, td_str head);
 
   unsigned char prefix[5];
   unsigned char prefix_size;
   bool complete;
   bool began;
+  bool is_decided; /* divert() was asked about the message */
+  bool is_over;    /* deinitialised: what is still fed is dropped */
+  td_receiver *diverted;
   size_t size, got; /* of the message as on the wire */
   char *data;       /* gathered bytes: `small` or heap */
   size_t capacity;

@@ -100,6 +100,78 @@ static void gathers_in_any_pieces(void **state) {
   td_free(data);
 }
 
+/* ---- messages of a stream, some of them diverted ---- */
+
+typedef struct diversion {
+  td_incoming in;
+  td_receiver taker;
+  char taken[70000];
+  size_t taken_size;
+  int gathered, diverted;
+} diversion;
+
+static td_status taker_bytes(td_receiver *r, const void *data, size_t size) {
+  diversion *d = TD_CONTAINER_OF(r, diversion, taker);
+  memcpy(d->taken + d->taken_size, data, size);
+  d->taken_size += size;
+  return TD_STATUS_OK;
+}
+
+/* Those that begin with 't'. */
+static td_receiver *divert(td_incoming *in, td_str head) {
+  assert_int_equal(head.size, TD_INCOMING_HEAD);
+  return head.data[0] == 't' ? &TD_CONTAINER_OF(in, diversion, in)->taker : NULL;
+}
+
+static td_status diverted_or_gathered(td_incoming *in, td_str message) {
+  diversion *d = TD_CONTAINER_OF(in, diversion, in);
+  if (message.size == TD_INCOMING_HEAD) {
+    assert_true(d->taken_size == 70000 - TD_INCOMING_HEAD || d->taken_size == 600 - TD_INCOMING_HEAD);
+    for (size_t i = 0; i < d->taken_size; i++) assert_int_equal(d->taken[i], (char)(i + TD_INCOMING_HEAD));
+    d->taken_size = 0;
+    d->diverted++;
+  } else if (message.size > 4) {
+    assert_true(message.size == 600 || message.size == 70000);
+    for (size_t i = 1; i < message.size; i++) assert_int_equal(message.data[i], (char)i);
+    d->gathered++;
+  }
+  return TD_STATUS_OK;
+}
+
+static void messages_are_diverted(void **state) {
+  static const td_receiver_ops ops = {.bytes = taker_bytes};
+  static const size_t SIZES[] = {600, 70000, 4, 600, 70000, 0, 70000};
+  static const char FIRST[] = "tgtgtgt";
+  char *data = td_malloc(300000);
+  size_t size = 0;
+  for (size_t m = 0; m < TD_COUNT(SIZES); m++) {
+    char bytes[70000];
+    for (size_t i = 0; i < SIZES[m]; i++) bytes[i] = (char)i;
+    bytes[0] = FIRST[m];
+    char *with_prefix = framed(bytes, SIZES[m], 0);
+    memcpy(data + size, with_prefix, SIZES[m] + 5);
+    size += SIZES[m] + 5;
+    td_free(with_prefix);
+  }
+  for (size_t piece = 1; piece < 300000; piece = piece * 3 + 1) {
+    diversion *d = td_new(diversion);
+    td_incoming_init(&d->in);
+    d->in.max = 1 << 20;
+    d->in.message = diverted_or_gathered;
+    d->in.divert = divert;
+    d->taker.ops = &ops;
+    for (size_t at = 0; at < size; at += piece)
+      assert_null(td_incoming_feed(&d->in, data + at, TD_MIN(piece, size - at)));
+    assert_int_equal(d->diverted, 3);
+    assert_int_equal(d->gathered, 2);
+    assert_null(td_incoming_feed(&d->in, data, 100)); /* cut short within what is diverted */
+    td_incoming_deinit(&d->in);
+    assert_null(td_incoming_feed(&d->in, data + 100, 100)); /* over */
+    td_free(d);
+  }
+  td_free(data);
+}
+
 static void fails_with(td_incoming *in, const char *bytes, size_t size, td_code code) {
   td_status s = td_incoming_feed(in, bytes, size);
   assert_int_equal(td_status_code(s), code);
@@ -279,9 +351,13 @@ static void queue_writes_messages(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(payload_releases_once), cmocka_unit_test(small_copies_share_segments),
-      cmocka_unit_test(gathers_in_any_pieces), cmocka_unit_test(hostile_prefixes),
-      cmocka_unit_test(budgets_hold),          cmocka_unit_test(receivers_get_windows_and_bytes),
+      cmocka_unit_test(payload_releases_once),
+      cmocka_unit_test(small_copies_share_segments),
+      cmocka_unit_test(gathers_in_any_pieces),
+      cmocka_unit_test(messages_are_diverted),
+      cmocka_unit_test(hostile_prefixes),
+      cmocka_unit_test(budgets_hold),
+      cmocka_unit_test(receivers_get_windows_and_bytes),
       cmocka_unit_test(queue_writes_messages),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
