@@ -30,6 +30,43 @@ static void end_if_unused(td_server_trunk *t) {
   if (t->ended && !t->running) td_conn_send_end(&t->stream->stream);
 }
 
+/* ---- answers ---------------------------------------------------------------------------------------------- */
+
+static void send(td_server_trunk *t, const char *head, size_t head_size, td_payload *message) {
+  td_h2_stream *s = &t->stream->stream;
+  td_conn_send(s, td_conn_outgoing_headed(s->conn, td_str_n(head, head_size), message));
+}
+
+static void send_error(td_server_trunk *t, uint32_t slot, td_status status, td_str details) {
+  char head[TD_TRUNK_HEAD];
+  td_str text = td_str_of(td_status_message(status));
+  text.size = TD_MIN(text.size, (size_t)TD_RPC_TRAILERS_MAX);
+  td_payload message = {0};
+  td_payload_copy(&message, text.data, text.size);
+  td_payload_copy(&message, details.data, details.size);
+  send(t, head, td_trunk_answer_head(head, slot, td_status_code(status), text.size), &message);
+}
+
+/* The call was answered. */
+static void leave(td_call *call) {
+  td_server_trunk *t = call->trunk;
+  t->slots[call->slot] = NULL;
+  call->trunk = NULL;
+  count(t, -1);
+  end_if_unused(t);
+}
+
+void td_server_trunk_reply(td_call *call, td_payload *message) {
+  char head[TD_TRUNK_HEAD];
+  send(call->trunk, head, td_trunk_answer_head(head, call->slot, TD_OK, 0), message);
+  leave(call);
+}
+
+void td_server_trunk_fail(td_call *call, td_status status, td_str details) {
+  send_error(call->trunk, call->slot, status, details);
+  leave(call);
+}
+
 /* ---- requests --------------------------------------------------------------------------------------------- */
 
 static td_status begin(td_server_trunk *t, const td_trunk_request *r) {
@@ -37,7 +74,12 @@ static td_status begin(td_server_trunk *t, const td_trunk_request *r) {
   if (t->stream->stream.waiting > UNREAD_MAX)
     return td_resource_exhausted("%zu bytes of answers on a trunk were not read", t->stream->stream.waiting);
   td_call *call = t->stream->conn ? td_call_begin(t->stream->conn, t->stream->h2) : NULL;
-  if (!call) return td_resource_exhausted("Too many calls of one connection");
+  if (!call) {
+    td_status status = td_error(TD_UNAVAILABLE, "Too many calls of one connection");
+    send_error(t, r->slot, status, (td_str){0});
+    td_status_free(status);
+    return TD_STATUS_OK;
+  }
   call->trunk = t;
   call->slot = r->slot;
   t->slots[r->slot] = call;
@@ -54,33 +96,6 @@ static td_status take(td_incoming *in, td_str message) {
   if (r.path.size) return begin(t, &r);
   if (t->slots[r.slot]) td_call_notify_cancel(t->slots[r.slot]); /* else the answer has crossed it */
   return TD_STATUS_OK;
-}
-
-/* ---- answers ---------------------------------------------------------------------------------------------- */
-
-static void send_answer(td_call *call, td_str head, td_payload *message) {
-  td_server_trunk *t = call->trunk;
-  td_conn_send(&t->stream->stream, td_conn_outgoing_headed(call->h2, head, message));
-  t->slots[call->slot] = NULL;
-  call->trunk = NULL;
-  count(t, -1);
-  end_if_unused(t);
-}
-
-void td_server_trunk_reply(td_call *call, td_payload *message) {
-  char head[TD_TRUNK_HEAD];
-  send_answer(call, td_str_n(head, td_trunk_answer_head(head, call->slot, TD_OK, 0)), message);
-}
-
-void td_server_trunk_fail(td_call *call, td_status status, td_str details) {
-  char head[TD_TRUNK_HEAD];
-  td_str text = td_str_of(td_status_message(status));
-  text.size = TD_MIN(text.size, (size_t)TD_RPC_TRAILERS_MAX);
-  td_payload message = {0};
-  td_payload_copy(&message, text.data, text.size);
-  td_payload_copy(&message, details.data, details.size);
-  send_answer(call, td_str_n(head, td_trunk_answer_head(head, call->slot, td_status_code(status), text.size)),
-              &message);
 }
 
 /* ---- life ------------------------------------------------------------------------------------------------- */

@@ -299,7 +299,11 @@ static void calls_count_as_the_connections(void **state) {
   eventually(&held, 39);
   request[0] = 39;
   write_by_hand(&h, td_str_n(request, sizeof request - 1));
-  close_by_hand(&h);
+  await(&h.came);
+  assert_int_equal(h.last.data[4], TD_UNAVAILABLE);
+  assert_int_equal(cancelled, 0);
+  td_client_call_cancel(h.call);
+  assert_int_equal(close_by_hand(&h), TD_CANCELLED);
   eventually(&cancelled, 39);
 }
 
