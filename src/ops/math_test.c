@@ -332,6 +332,27 @@ static void test_rsqrt(void **state) {
   td_tensor_release(x);
 }
 
+/* Within 1.7 ULP (2.4 without FMA) from denormals to where it is 1, which it never exceeds. */
+static void test_tanh(void **state) {
+  static const float ends[] = {0, -0.0f, INFINITY, -INFINITY, NAN, FLT_MAX, -FLT_MIN / 8, 8.66434f};
+  int64_t n = 40001;
+  td_tensor *x;
+  assert_null(td_tensor_create_dims(TD_FLOAT, 1, &n, &x));
+  for (int64_t i = 0; i < n; i++)
+    TD_DATA(x, float)[i] = ldexpf(1 + (float)(i % 9973) / 9973, (int)(i % 32) - 26) * (i % 2 ? 1 : -1);
+  memcpy(x->data, ends, sizeof ends);
+  td_op_run run = {.op = "Tanh", .attrs = "T: float", .in = &x, .in_count = 1};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < n; i++) {
+    float got = TD_DATA(run.out[0], float)[i], from = TD_DATA(x, float)[i];
+    double want = tanh((double)from);
+    assert_true(isnan(from) ? isnan(got) : fabs((double)got - want) <= 2.5 * ulp_of((float)want) && fabsf(got) <= 1);
+    assert_true(isnan(from) || !signbit(got) == !signbit(from));
+  }
+  td_tensor_release(run.out[0]);
+  td_tensor_release(x);
+}
+
 int main(void) {
   static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
                                              cmocka_unit_test(test_large_reductions),
@@ -343,6 +364,7 @@ int main(void) {
                                              cmocka_unit_test(test_places_in_a_long_vector),
                                              cmocka_unit_test(test_erf),
                                              cmocka_unit_test(test_pow),
+                                             cmocka_unit_test(test_tanh),
                                              cmocka_unit_test(test_rsqrt)};
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

@@ -102,21 +102,19 @@ static inline float vm_expm1f(float x) {
   return x != x || x == 0.0f ? x : (x > 88.8f ? INFINITY : scaled);
 }
 
-/* Within 2 ULP. */
+/* e / (e + 2) for e = e^2|x| - 1; what the sum and the quotient lost is made good. Within 1.7 ULP, 2.4 without FMA. */
 static inline float vm_tanhf(float x) {
   float a = __builtin_fabsf(x);
-  float z = x * x;
-  float p = -5.70498872745e-3f;
-  p = VM_MADD(p, z, 2.06390887954e-2f);
-  p = VM_MADD(p, z, -5.37397155531e-2f);
-  p = VM_MADD(p, z, 1.33314422036e-1f);
-  p = VM_MADD(p, z, -3.33332819422e-1f);
-  float near = VM_MADD(p * z, x, x);
   float c = a > 10.0f ? 10.0f : a;
-  float far = 1.0f - 2.0f / (vm_expf(c + c) + 1.0f);
-  far = __builtin_copysignf(far, x);
-  float r = a < 0.625f ? near : far;
-  return x != x ? x : r;
+  int32_t n;
+  float r = vm_exp_reduce(c + c, &n);
+  float em = VM_MADD(vm_exp_tail(r), r * r, r); /* e^r - 1 */
+  float s = vm_from_bits((uint32_t)(n + 127) << 23);
+  float e = VM_MADD(em, s, s - 1.0f);
+  float d = e + 2.0f, lost = (2.0f - d) + e, inverse = 1.0f / d;
+  float t = e * inverse;
+  float rest = VM_MADD(-t, lost, VM_MADD(-t, d, e));
+  return __builtin_copysignf(VM_MADD(rest, inverse, t), x);
 }
 
 static inline float vm_sigmoidf(float x) { return 1.0f / (1.0f + vm_expf(-x)); }
