@@ -4,26 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void die(size_t size) {
+void td_out_of_memory(size_t size) {
   fprintf(stderr, "tensord: out of memory for %zu bytes of control data\n", size);
   abort();
 }
 
 void *td_malloc(size_t size) {
   void *p = malloc(size ? size : 1);
-  if (!p) die(size);
+  if (!p) td_out_of_memory(size);
   return p;
 }
 
 void *td_calloc(size_t count, size_t size) {
   void *p = calloc(count ? count : 1, size ? size : 1);
-  if (!p) die(count * size);
+  if (!p) td_out_of_memory(count * size);
   return p;
 }
 
 void *td_realloc(void *p, size_t size) {
   p = realloc(p, size ? size : 1);
-  if (!p) die(size);
+  if (!p) td_out_of_memory(size);
   return p;
 }
 

@@ -19,6 +19,8 @@ char *td_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 char *td_strndup(const char *s, size_t size) __attribute__((malloc, returns_nonnull));
 void *td_try_malloc(size_t size) __attribute__((malloc)); /* NULL when there is no such memory */
 void td_free(void *p);
+/* Ends the process with that line. */
+void td_out_of_memory(size_t size) __attribute__((noreturn));
 
 #define td_new(type)          ((type *)td_calloc(1, sizeof(type)))
 #define td_new_array(type, n) ((type *)td_calloc((n), sizeof(type)))

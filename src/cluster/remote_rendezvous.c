@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/local_rendezvous.h"
+#include "tensor/memory.h"
 
 /* A tensor asked of another task: by a call of its own, or in a batch with what else is asked of that task before the
  * loop's turn ends. Lives until it is done and, with a call of its own, the call's handle was handed over. An abort
@@ -57,6 +58,8 @@ static td_str task_of(td_str device) {
   return at ? td_str_n(device.data, (size_t)(at - device.data)) : device;
 }
 
+static void remote_recv_free(remote_recv *p) { td_memory_object_free(p, sizeof *p + p->key.size); }
+
 static void unlink_recv(remote_recv *p) {
   p->prev->next = p->next;
   p->next->prev = p->prev;
@@ -80,7 +83,7 @@ static void remote_done(td_recv *recv, td_status status, td_tensor *t, bool dead
   pthread_mutex_unlock(&r->lock);
   if (call) td_client_call_release(call);
   td_recv_batch_release(batch);
-  if (frees) td_free(p);
+  if (frees) remote_recv_free(p);
   if (request) {
     request->done(request, status, t, dead);
   } else {
@@ -92,7 +95,8 @@ static void remote_done(td_recv *recv, td_status status, td_tensor *t, bool dead
 
 static remote_recv *remote_recv_create(step_rendezvous *r, const td_rendezvous_key *key, td_frame_id frame,
                                        td_recv *request) {
-  remote_recv *p = td_calloc(1, sizeof *p + key->text.size);
+  remote_recv *p = td_memory_object_alloc(sizeof *p + key->text.size);
+  *p = (remote_recv){0};
   p->key = td_str_n(memcpy(p + 1, key->text.data, key->text.size), key->text.size);
   p->hash = key->hash;
   p->frame = frame;
@@ -115,7 +119,7 @@ static bool link_recv(step_rendezvous *r, remote_recv *p) {
 static void refuse(remote_recv *p) {
   step_rendezvous *r = p->owner;
   td_recv *request = p->request;
-  td_free(p);
+  remote_recv_free(p);
   request->done(request, td_status_retain(r->aborted), NULL, false); /* set once */
   td_rendezvous_release(&r->base);
 }
@@ -145,7 +149,7 @@ static void recv_remote(step_rendezvous *r, td_worker *w, const td_rendezvous_ke
   pthread_mutex_unlock(&r->lock);
   if (cancel) td_client_call_cancel(call);
   if (call && (cancel || done)) td_client_call_release(call);
-  if (done) td_free(p);
+  if (done) remote_recv_free(p);
   if (cancel) request->done(request, aborted, NULL, false);
   td_rendezvous_release(&r->base);
 }
@@ -207,7 +211,7 @@ static void flush(td_work *w) {
   pthread_mutex_unlock(&r->lock);
   for (remote_recv *p = dropped, *next; p; p = next) {
     next = p->next_queued;
-    td_free(p);
+    remote_recv_free(p);
     td_rendezvous_release(&r->base);
   }
   for (size_t i = 0; i < count; i++) {

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "framework/rendezvous.h"
 #include "ops/families.h"
+#include "tensor/memory.h"
 
 typedef struct port {
   td_arena arena;
@@ -54,7 +55,7 @@ typedef struct receive {
 static void received(td_recv *request, td_status status, td_tensor *t, bool is_dead) {
   receive *r = TD_CONTAINER_OF(request, receive, request);
   td_kernel_ctx *ctx = r->ctx;
-  td_free(r);
+  td_memory_object_free(r, sizeof *r);
   if (t) atomic_store_explicit(&((port *)ctx->state)->was_large, t->size > TD_RECV_SHARED_MAX, memory_order_relaxed);
   if (is_dead) {
     td_tensor_release(t);
@@ -71,10 +72,9 @@ static void recv_compute(td_kernel_ctx *ctx) {
     td_kernel_done(ctx, no_rendezvous(ctx));
     return;
   }
-  receive *r = td_new(receive);
-  r->request.done = received;
-  r->request.is_large = atomic_load_explicit(&p->was_large, memory_order_relaxed);
-  r->ctx = ctx;
+  receive *r = td_memory_object_alloc(sizeof *r);
+  *r = (receive){.request = {.done = received, .is_large = atomic_load_explicit(&p->was_large, memory_order_relaxed)},
+                 .ctx = ctx};
   td_rendezvous_recv(ctx->step->rendezvous, &p->key, ctx->frame, &r->request);
 }
 

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "framework/variable.h"
+#include "tensor/memory.h"
 
 /* What waits is kept in buckets by key and iteration only: a value sent inside a frame has two frame ids, one a
  * dialect, and must be found by either. Entries of a bucket are compared in full. */
@@ -85,6 +86,10 @@ static entry **find(shard *s, uint64_t hash, const td_rendezvous_key *key, td_fr
   return *at ? at : NULL;
 }
 
+static void entry_free(entry *e) {
+  if (e) td_memory_object_free(e, sizeof *e + e->key_size);
+}
+
 /* Takes the entry out; the next of its queue steps into its place. */
 static entry *take(local *l, shard *s, entry **at) {
   entry *e = *at, *heir = e->same;
@@ -116,7 +121,7 @@ static td_status add(local *l, shard *s, uint64_t hash, const td_rendezvous_key 
                                  MAX_ENTRIES, TD_STR_ARG(key->text));
   }
   if (s->count >= s->bucket_count) grow(s);
-  entry *e = td_malloc(sizeof *e + key->text.size);
+  entry *e = td_memory_object_alloc(sizeof *e + key->text.size);
   *e = (entry){.hash = hash,
                .frame = frame,
                .request = o.request,
@@ -170,7 +175,7 @@ static td_status offer_value(local *l, const td_rendezvous_key *key, td_frame_id
   if (e) {
     td_status read = o.variable ? read_variable(o.variable, &o.value) : TD_STATUS_OK;
     e->request->done(e->request, read, o.value, o.is_dead);
-    td_free(e);
+    entry_free(e);
   } else {
     td_tensor_release(o.value);
     if (o.variable) td_variable_release(o.variable);
@@ -207,7 +212,7 @@ static void local_recv(td_rendezvous *r, const td_rendezvous_key *key, td_frame_
   td_tensor *value = e ? e->value : NULL;
   bool is_dead = e && e->is_dead;
   if (e && e->variable) status = read_variable(e->variable, &value);
-  td_free(e);
+  entry_free(e);
   request->done(request, status, value, is_dead);
 }
 
@@ -238,7 +243,7 @@ bool td_local_rendezvous_cancel_recv(td_rendezvous *r, td_recv *request) {
       if (e || !*at) break;
     }
   pthread_mutex_unlock(&s->lock);
-  td_free(e);
+  entry_free(e);
   return e != NULL;
 }
 
@@ -269,7 +274,7 @@ static void local_abort(td_rendezvous *r, td_status status) {
         e->request->done(e->request, td_status_retain(status), NULL, false);
       else
         drop_value(e);
-      td_free(e);
+      entry_free(e);
     }
   }
 }
@@ -295,7 +300,7 @@ static void local_destroy(td_rendezvous *r) {
     for (entry *e = take_all(l, s), *next; e; e = next) {
       next = e->next;
       drop_value(e);
-      td_free(e);
+      entry_free(e);
     }
     td_free(s->buckets);
     td_status_free(s->aborted);

@@ -162,6 +162,20 @@ void td_memory_block_free(void *p, size_t size) {
   if (mine.lists[c].count > limit) spill(&mine, c, limit / 2);
 }
 
+void *td_memory_object_alloc(size_t size) {
+  if (size > TD_MEMORY_LARGEST_BLOCK) return td_malloc(size);
+  void *p = td_memory_block_alloc(size);
+  if (!p) td_out_of_memory(size);
+  return p;
+}
+
+void td_memory_object_free(void *p, size_t size) {
+  if (size > TD_MEMORY_LARGEST_BLOCK)
+    td_free(p);
+  else
+    td_memory_block_free(p, size);
+}
+
 /* ---- buffers -------------------------------------------------------------------------------------------------- */
 
 /* Classes: eight to a doubling from 64 KiB (2^16) on, in whole pages (huge ones from 16 MiB on). */

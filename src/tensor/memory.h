@@ -26,6 +26,11 @@ enum {
 void *td_memory_block_alloc(size_t size);
 void td_memory_block_free(void *p, size_t size);
 
+/* As td_malloc() and td_free(), for what steps make by the hundred and threads hand to each other: a block if it is
+ * small. Never NULL; free wants the same size. */
+void *td_memory_object_alloc(size_t size);
+void td_memory_object_free(void *p, size_t size);
+
 /* A buffer of at least `size` bytes, 64-byte aligned (2 MiB from that size on); *zeroed says that it is all zero.
  * NULL when there is no memory, or when the process would hold more than its limit in buffers. */
 void *td_memory_buffer_alloc(size_t size, bool *zeroed);
