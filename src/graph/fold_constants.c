@@ -1,5 +1,5 @@
 /* Constant folding: nodes whose inputs are constants are computed once, here. As TensorFlow's constant_folding.cc, with
- * grappler's rule that a constant may not be much larger than what it is made of.
+ * grappler's rule that a constant may not be much larger than what it is made of, but if it repeats one value.
  *
  * Nodes are visited in order and computed as soon as their inputs are known. What a computed value waited for along
  * control edges, its own and those of what it was made from, the constant in its place waits for: so order, frame and
@@ -15,6 +15,7 @@ enum {
   MAX_DEPENDENCIES = 8, /* of a constant, along control edges */
   MAX_EDGES = 64,       /* inputs, and outputs, of what is computed */
   SMALL_BYTES = 100 << 10,
+  UNIFORM_BYTES = 1 << 20,    /* of one that repeats a value, as gradients of means do */
   MAX_TOTAL_BYTES = 64 << 20, /* of all constants that one graph gets, and of the values known at any time */
 };
 
@@ -110,6 +111,20 @@ static bool is_foldable(const folder *f, const td_node *n) {
   return td_node_is_pure(f->o, n);
 }
 
+static bool repeats_a_value(const td_tensor *t) {
+  size_t size = td_dtype_size(t->dtype);
+  const char *bytes = t->data;
+  return td_dtype_is_pod(t->dtype) && t->count && !memcmp(bytes, bytes + size, t->size - size);
+}
+
+/* Whether the values are worth the memory that they take for good, where a step would make them anew: those not much
+ * larger than what they are made of, or all the same; but not what Fill makes, as initial values often are. */
+static bool are_worth_keeping(const td_node *n, td_tensor *const *values, size_t small_bytes) {
+  for (int i = 0; i < n->output_count; i++)
+    if (values[i]->size > small_bytes && (td_str_is(n->op->name, "Fill") || !repeats_a_value(values[i]))) return false;
+  return true;
+}
+
 static bool fold_node(folder *f, const td_node *n) {
   td_tensor *in[MAX_EDGES];
   size_t bytes = 0;
@@ -120,8 +135,14 @@ static bool fold_node(folder *f, const td_node *n) {
     in[i] = src->values[e->src_slot];
     bytes += in[i]->size;
   }
-  bytes = TD_MIN(TD_MAX(bytes, (size_t)SMALL_BYTES), f->o->options->max_folded_bytes);
-  return collect_dependencies(f, n, fold_of(f, n)) && try_compute(f, n, in, bytes);
+  size_t most = f->o->options->max_folded_bytes;
+  bytes = TD_MIN(TD_MAX(bytes, (size_t)SMALL_BYTES), most);
+  if (!collect_dependencies(f, n, fold_of(f, n)) ||
+      !try_compute(f, n, in, TD_MIN(TD_MAX(bytes, (size_t)UNIFORM_BYTES), most)))
+    return false;
+  if (are_worth_keeping(n, fold_of(f, n)->values, bytes)) return true;
+  release_values(f, n);
+  return false;
 }
 
 static uint32_t reader_count(const td_node *n) {

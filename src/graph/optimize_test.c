@@ -25,7 +25,8 @@
   " {tensor_type: float; tensor_name: 't'; send_device: 'd'; recv_device: 'd'; " \
   "send_device_incarnation: 1; client_terminated: true}\n"
 
-/* ---- a stand-in for kernels: every output is one float, "Square" fails, "Mul" makes a large tensor ---- */
+/* ---- a stand-in for kernels: every output is one float; "Square" fails, "Mul" makes a large tensor, "Sub" one of
+ * 256 KB, "Tile" and "Fill" one that repeats its value ---- */
 
 typedef struct counter {
   td_evaluator base;
@@ -34,7 +35,8 @@ typedef struct counter {
 
 static td_status compute(td_evaluator *self, const td_node *n, td_tensor *const *in, size_t max_bytes,
                          td_tensor **out) {
-  int64_t size = td_str_is(n->def.op, "Mul") ? 1 << 20 : 1;
+  bool repeats = td_str_is(n->def.op, "Tile") || td_str_is(n->def.op, "Fill");
+  int64_t size = td_str_is(n->def.op, "Mul") ? 1 << 20 : repeats || td_str_is(n->def.op, "Sub") ? 1 << 16 : 1;
   if (td_str_is(n->def.op, "Square")) return td_invalid_argument("it fails in a step too");
   if ((size_t)size * sizeof(float) > max_bytes) return td_resource_exhausted("too large");
   float sum = 1;
@@ -43,7 +45,7 @@ static td_status compute(td_evaluator *self, const td_node *n, td_tensor *const 
   for (int i = 0; i < n->output_count; i++) {
     must(td_tensor_create_dims(td_dtype_base(n->output_types[i]), 1, &size, &out[i]));
     memset(out[i]->data, 0, out[i]->size);
-    TD_DATA(out[i], float)[0] = sum + (float)(10 * i);
+    for (int64_t k = 0; k < (repeats ? size : 1); k++) TD_DATA(out[i], float)[k] = sum + (float)(10 * i);
   }
   return TD_STATUS_OK;
 }
@@ -114,6 +116,16 @@ static void test_leaves_what_fails(void **state) {
   assert_becomes(text, fold, text);
   static const char large[] = "b = " CONST "c = Mul(b, b)" ON " {T: float}\nt = Neg(c)" ON " {T: float}\n";
   assert_becomes(large, fold, large);
+}
+
+static void test_folds_what_repeats_a_value(void **state) {
+  static const char before[] = "a = " CONST "i = Const()" ON " {dtype: int32; value: empty}\nb = Tile(a, i)" ON
+                               " {T: float; Tmultiples: int32}\nd = Sub(a, a)" ON " {T: float}\ne = Fill(i, a)" ON
+                               " {T: float; index_type: int32}\nt = AddN(b, d, e)" ON " {N: 3; T: float}\n";
+  static const char after[] =
+      "a = " CONST "i = Const()" ON " {dtype: int32; value: empty}\nb = " CONST "d = Sub(a, a)" ON
+      " {T: float}\ne = Fill(i, a)" ON " {T: float; index_type: int32}\nt = AddN(b, d, e)" ON " {N: 3; T: float}\n";
+  assert_becomes(before, fold, after);
 }
 
 static void test_leaves_what_is_no_function(void **state) {
@@ -339,6 +351,7 @@ int main(void) {
       cmocka_unit_test(test_keeps_order_and_deadness),
       cmocka_unit_test(test_leaves_what_fails),
       cmocka_unit_test(test_leaves_what_is_no_function),
+      cmocka_unit_test(test_folds_what_repeats_a_value),
       cmocka_unit_test(test_folds_several_outputs),
       cmocka_unit_test(test_folds_inside_loops),
       cmocka_unit_test(test_fetched_and_target_stay),
