@@ -307,15 +307,19 @@ static void calls_count_as_the_connections(void **state) {
   eventually(&cancelled, 39);
 }
 
-static void calls_may_end_each_other(void **state) {
-  by_hand h;
-  open_by_hand(&h);
+static void begin_chain(by_hand *h) {
   char request[] = "\0\0\0\0\4/t/C";
   for (int i = 0; i < 3; i++) {
     request[0] = (char)i;
-    write_by_hand(&h, td_str_n(request, sizeof request - 1));
+    write_by_hand(h, td_str_n(request, sizeof request - 1));
   }
   eventually(&held, 3);
+}
+
+static void calls_may_end_each_other(void **state) {
+  by_hand h;
+  open_by_hand(&h);
+  begin_chain(&h);
   td_client_call_cancel(h.call);
   assert_int_equal(close_by_hand(&h), TD_CANCELLED);
   eventually(&cancelled, 2);
@@ -336,12 +340,7 @@ static void a_resting_trunk_does_not_hold_up_the_end(void **state) {
 static void a_drain_cancels_what_is_on_it(void **state) {
   by_hand h;
   open_by_hand(&h);
-  char request[] = "\0\0\0\0\4/t/C";
-  for (int i = 0; i < 3; i++) {
-    request[0] = (char)i;
-    write_by_hand(&h, td_str_n(request, sizeof request - 1));
-  }
-  eventually(&held, 3);
+  begin_chain(&h);
   td_rpc_server_stop_accepting(server);
   assert_false(td_rpc_server_drain(server, td_now_ns()));
   assert_int_equal(cancelled, 2);
