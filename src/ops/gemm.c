@@ -124,8 +124,9 @@ static bool suits_small(const td_gemm *g, double work) {
 static bool by_plugin(const td_heavy_ops *h, const td_gemm *g, double work) {
   switch (g->dtype) {
     case TD_FLOAT:
-      if (h->sgemm_small && suits_small(g, work))
-        return h->sgemm_small(g->ta, g->tb, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate, g->c, g->ldc);
+      if (h->sgemm_small && suits_small(g, work) &&
+          h->sgemm_small(g->ta, g->tb, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate, g->c, g->ldc))
+        return true;
       return work > ONEDNN_PAYS &&
              h->sgemm(g->ta, g->tb, g->m, g->n, g->k, g->a, g->lda, g->b, g->ldb, g->accumulate, g->c, g->ldc);
     case TD_DOUBLE:

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <complex.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,49 @@ static void products(void **state) {
     else
       td_gemm_parallel(&ctx, heavy, &g, NULL, NULL);
     check(&g, t == TD_FLOAT || t == TD_COMPLEX64 ? 1e-4 : 1e-11);
+  }
+}
+
+/* Products at the same time on several threads are what they are alone. */
+enum { SHAPES = 24, SIDE = 48, TIMES = 400, THREADS = 4 };
+static double alone[SHAPES][SIDE * SIDE];
+
+static void product_at(int i, td_dtype t, void *c) {
+  int64_t m = 1 + i * 7 % SIDE, n = 1 + i * 11 % SIDE, k = 1 + i * 13 % SIDE;
+  td_gemm g = {.dtype = t, .ta = "NT"[i & 1], .tb = "NT"[i >> 1 & 1], .m = m, .n = n, .k = k, .a = a_data, .b = b_data};
+  g.c = c;
+  g.lda = g.ta == 'N' ? k : m;
+  g.ldb = g.tb == 'N' ? n : k;
+  g.ldc = n;
+  td_gemm_run(td_gemm_heavy_for(t), &g);
+}
+
+static void *repeat_products(void *type) {
+  double c[SIDE * SIDE];
+  bool same = true;
+  for (int i = 0; i < SHAPES * TIMES; i++) {
+    memset(c, 0, sizeof c);
+    product_at(i % SHAPES, *(td_dtype *)type, c);
+    same = same && !memcmp(c, alone[i % SHAPES], sizeof c);
+  }
+  return same ? type : NULL;
+}
+
+static void products_on_threads(void **state) {
+  static td_dtype types[] = {TD_FLOAT, TD_DOUBLE};
+  for (size_t t = 0; t < TD_COUNT(types); t++) {
+    pthread_t threads[THREADS];
+    fill(types[t], a_data, SIDE * SIDE);
+    fill(types[t], b_data, SIDE * SIDE);
+    memset(alone, 0, sizeof alone);
+    for (int i = 0; i < SHAPES; i++) product_at(i, types[t], alone[i]);
+    for (int i = 0; i < THREADS; i++)
+      assert_int_equal(pthread_create(&threads[i], NULL, repeat_products, &types[t]), 0);
+    for (int i = 0; i < THREADS; i++) {
+      void *same;
+      pthread_join(threads[i], &same);
+      assert_non_null(same);
+    }
   }
 }
 
@@ -228,10 +272,8 @@ int main(void) {
   pool = td_pool_create("test", NULL, 3);
   step.pool = pool;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_plugin_is_there),
-      cmocka_unit_test(products),
-      cmocka_unit_test(convolutions),
-      cmocka_unit_test(windows),
+      cmocka_unit_test(the_plugin_is_there), cmocka_unit_test(products), cmocka_unit_test(products_on_threads),
+      cmocka_unit_test(convolutions),        cmocka_unit_test(windows),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   td_pool_destroy(pool);

@@ -31,7 +31,7 @@ typedef struct td_heavy_ops {
   bool (*sgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                 int64_t ldb, float beta, float *c, int64_t ldc);
   /* For matrices of up to some hundred lines: starts in a tenth of the time. NULL on processors that it has no
-   * kernels for. */
+   * kernels for; false for shapes that those do not take. */
   bool (*sgemm_small)(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                       int64_t ldb, float beta, float *c, int64_t ldc);
   bool (*dgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b,
