@@ -5,7 +5,7 @@ set -euo pipefail
 packages=(
   ca-certificates gcc make cmake ninja-build pkg-config git
   clang clang-tidy clang-format libclang-rt-14-dev
-  libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libopenblas-serial-dev
+  libnghttp2-dev libprotobuf-c-dev protobuf-c-compiler libdnnl-dev libopenblas-pthread-dev
   libcmocka-dev libjansson-dev zlib1g-dev libisal-dev libpcre2-dev libpng-dev
   python3 python3-venv
 )

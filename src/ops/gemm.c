@@ -112,13 +112,14 @@ static void plain(const td_gemm *g) {
 enum { BLAS_PAYS = 128, ONEDNN_PAYS = 4096 };
 
 /* Whether BLAS is faster than oneDNN, whose calls cost 0.5 us, and than plain loops: measured with AVX-512 over sides
- * of 1 to 1024. A transposed B gains least, a row by one nothing. */
+ * of 1 to 1024. A transposed B gains least: only where little is packed, or the result is small. */
 static bool suits_small(const td_gemm *g, double work) {
-  enum { LONG = 256, LONG_VECTOR = 1024, MOST = 64 * 64 * 64, MOST_TRANSPOSED = 32 * 32 * 32 };
+  enum { LONG = 256, LONG_VECTOR = 1024, MOST = 64 * 64 * 64, FEW = 16 * 16 * 16, SMALL_RESULT = 512 };
   int64_t longest = TD_MAX(TD_MAX(g->m, g->n), g->k);
   if (g->n == 1) return longest <= LONG_VECTOR && work <= MOST;
   if (g->m == 1) return longest <= LONG_VECTOR && work <= MOST && g->tb == 'N';
-  return longest <= LONG && work <= (g->tb == 'N' ? MOST : MOST_TRANSPOSED);
+  if (longest > LONG || work > MOST) return false;
+  return g->tb == 'N' || g->ta != 'N' || work <= FEW || g->m * g->n <= SMALL_RESULT;
 }
 
 static bool by_plugin(const td_heavy_ops *h, const td_gemm *g, double work) {

@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 #include <complex.h>
+#include <dirent.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,8 +120,9 @@ static void products(void **state) {
 }
 
 /* Products at the same time on several threads are what they are alone. */
-enum { SHAPES = 24, SIDE = 48, TIMES = 400, THREADS = 4 };
-static double alone[SHAPES][SIDE * SIDE];
+enum { SHAPES = 24, SIDE = 48, TIMES = 200, THREADS = 4 };
+typedef td_complex128 product[SIDE * SIDE]; /* of elements of any type */
+static product alone[SHAPES];
 
 static void product_at(int i, td_dtype t, void *c) {
   int64_t m = 1 + i * 7 % SIDE, n = 1 + i * 11 % SIDE, k = 1 + i * 13 % SIDE;
@@ -133,7 +135,7 @@ static void product_at(int i, td_dtype t, void *c) {
 }
 
 static void *repeat_products(void *type) {
-  double c[SIDE * SIDE];
+  product c;
   bool same = true;
   for (int i = 0; i < SHAPES * TIMES; i++) {
     memset(c, 0, sizeof c);
@@ -144,7 +146,7 @@ static void *repeat_products(void *type) {
 }
 
 static void products_on_threads(void **state) {
-  static td_dtype types[] = {TD_FLOAT, TD_DOUBLE};
+  static td_dtype types[] = {TD_FLOAT, TD_DOUBLE, TD_COMPLEX64, TD_COMPLEX128};
   for (size_t t = 0; t < TD_COUNT(types); t++) {
     pthread_t threads[THREADS];
     fill(types[t], a_data, SIDE * SIDE);
@@ -266,14 +268,31 @@ static void windows(void **state) {
   td_status_free(s);
 }
 
-static void the_plugin_is_there(void **state) { assert_non_null(td_heavy_get()); }
+static int threads(void) {
+  int n = 0;
+  DIR *tasks = opendir("/proc/self/task");
+  assert_non_null(tasks);
+  while (readdir(tasks)) n++;
+  closedir(tasks);
+  return n;
+}
+
+static void the_plugin_starts_no_threads(void **state) {
+  int before = threads();
+  assert_non_null(td_heavy_get());
+  assert_int_equal(threads(), before);
+}
 
 int main(void) {
+  td_heavy_prepare();
   pool = td_pool_create("test", NULL, 3);
   step.pool = pool;
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_plugin_is_there), cmocka_unit_test(products), cmocka_unit_test(products_on_threads),
-      cmocka_unit_test(convolutions),        cmocka_unit_test(windows),
+      cmocka_unit_test(the_plugin_starts_no_threads),
+      cmocka_unit_test(products),
+      cmocka_unit_test(products_on_threads),
+      cmocka_unit_test(convolutions),
+      cmocka_unit_test(windows),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   td_pool_destroy(pool);

@@ -13,6 +13,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const td_heavy_ops *loaded; /* written once, under `once` */
 
 void td_heavy_prepare(void) {
+  setenv("OPENBLAS_NUM_THREADS", "1", true);
 #ifdef __x86_64__
   if (!__builtin_cpu_is("intel")) return; /* others are known by their family */
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&

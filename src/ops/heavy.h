@@ -30,8 +30,8 @@ typedef struct td_heavy_ops {
   int abi;
   bool (*sgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                 int64_t ldb, float beta, float *c, int64_t ldc);
-  /* For matrices of up to some hundred lines: starts in a tenth of the time. NULL on processors that it has no
-   * kernels for; false for shapes that those do not take. */
+  /* For matrices of up to some hundred lines: starts in a tenth of the time. NULL on processors that it has no such
+   * kernels for. */
   bool (*sgemm_small)(char ta, char tb, int64_t m, int64_t n, int64_t k, const float *a, int64_t lda, const float *b,
                       int64_t ldb, float beta, float *c, int64_t ldc);
   bool (*dgemm)(char ta, char tb, int64_t m, int64_t n, int64_t k, const double *a, int64_t lda, const double *b,
@@ -48,8 +48,9 @@ typedef struct td_heavy_ops {
 /* What the plug-in exports: "td_heavy_table". */
 typedef const td_heavy_ops *(*td_heavy_table_fn)(void);
 
-/* For main(), before there are threads: tells OpenBLAS by $OPENBLAS_CORETYPE (unless that is set) what an Intel
- * processor can do. A version older than the processor takes it for a Pentium 4 and is 3 to 6 times slower. */
+/* For main(), before there are threads: tells OpenBLAS by its environment to start no threads of its own, one a core
+ * otherwise when it is loaded; and (unless $OPENBLAS_CORETYPE is set) what an Intel processor can do, which a version
+ * older than the processor takes for a Pentium 4, 3 to 6 times slower. */
 void td_heavy_prepare(void);
 
 /* The plug-in, loaded by the first call (which blocks for some 20 ms); NULL when it cannot be loaded. It is looked
