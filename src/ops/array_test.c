@@ -289,39 +289,56 @@ static void test_ref_variable(void **state) {
   td_variable_release(v);
 }
 
-/* Tables that grow: the numbers of 50,000 integers, 30,011 of them distinct, and the sums of rows that bear them. */
-static void test_unique_of_many(void **state) {
-  enum { N = 50000, DISTINCT = 30011, WIDTH = 20 };
-  static int32_t number_of[DISTINCT];
-  static float sums[DISTINCT][WIDTH];
-  const int64_t dims[] = {N, WIDTH};
-  td_tensor *x, *rows, *count = td_test_tensor(TD_INT32, "[]", "30012"); /* one segment stays empty */
-  assert_null(td_tensor_create_dims(TD_INT64, 1, dims, &x));
-  assert_null(td_tensor_create_dims(TD_FLOAT, 2, dims, &rows));
-  for (int64_t i = 0; i < N; i++) TD_DATA(x, int64_t)[i] = (i * 7919 % DISTINCT) << 33;
-  for (int64_t i = 0; i < rows->count; i++) TD_DATA(rows, float)[i] = (float)(i % 1001);
-  td_op_run run = run_of("Unique", "T: int64", &x, 1);
+enum { MANY = 50000, MANY_DISTINCT = 30011 };
+
+/* Tables that grow: the numbers of 50,000 integers, 30,011 of them distinct. Releases `x`, gives the numbers. */
+static td_tensor *number_many(td_tensor *x, const char *attrs) {
+  static int32_t number_of[MANY_DISTINCT];
+  td_op_run run = run_of("Unique", attrs, &x, 1);
   td_assert_runs(&run);
-  assert_int_equal(run.out[0]->count, DISTINCT);
+  assert_int_equal(run.out[0]->count, MANY_DISTINCT);
   memset(number_of, 0, sizeof number_of);
-  memset(sums, 0, sizeof sums);
-  for (int64_t i = 0, distinct = 0; i < N; i++) {
-    int32_t *number = &number_of[i * 7919 % DISTINCT];
+  for (int64_t i = 0, distinct = 0; i < MANY; i++) {
+    int32_t *number = &number_of[i * 7919 % MANY_DISTINCT];
     if (!*number) {
       *number = (int32_t)++distinct;
-      assert_true(TD_DATA(run.out[0], int64_t)[distinct - 1] == TD_DATA(x, int64_t)[i]);
+      assert_true(td_tensor_int_at(run.out[0], distinct - 1) == td_tensor_int_at(x, i));
     }
     assert_int_equal(TD_DATA(run.out[1], int32_t)[i], *number - 1);
-    for (int k = 0; k < WIDTH; k++) sums[*number - 1][k] += TD_DATA(rows, float)[i * WIDTH + k];
   }
+  release_all((td_tensor *[]){x, run.out[0]}, 2);
+  return run.out[1];
+}
+
+static void test_unique_of_many(void **state) {
+  const int64_t n = MANY;
+  td_tensor *x;
+  assert_null(td_tensor_create_dims(TD_INT32, 1, &n, &x));
+  for (int64_t i = 0; i < MANY; i++) TD_DATA(x, int32_t)[i] = (int32_t)(i * 7919 % MANY_DISTINCT) * 65537;
+  td_tensor_release(number_many(x, "T: int32"));
+}
+
+/* The same of 64-bit integers that agree in their lower halves, and the sums of rows that bear their numbers. */
+static void test_sums_of_many(void **state) {
+  enum { WIDTH = 20 };
+  static float sums[MANY_DISTINCT][WIDTH];
+  const int64_t dims[] = {MANY, WIDTH};
+  td_tensor *x, *rows, *count = td_test_tensor(TD_INT32, "[]", "30012"); /* one segment stays empty */
+  assert_null(td_tensor_create_dims(TD_INT64, 1, dims, &x));
+  for (int64_t i = 0; i < MANY; i++) TD_DATA(x, int64_t)[i] = (i * 7919 % MANY_DISTINCT) << 33;
+  td_tensor *number = number_many(x, "T: int64");
+  assert_null(td_tensor_create_dims(TD_FLOAT, 2, dims, &rows));
+  for (int64_t i = 0; i < rows->count; i++) TD_DATA(rows, float)[i] = (float)(i % 1001);
+  memset(sums, 0, sizeof sums);
+  for (int64_t i = 0; i < MANY; i++)
+    for (int k = 0; k < WIDTH; k++) sums[TD_DATA(number, int32_t)[i]][k] += TD_DATA(rows, float)[i * WIDTH + k];
   td_op_run sum = run_of("UnsortedSegmentSum", "T: float; Tindices: int32; Tnumsegments: int32",
-                         (td_tensor *[]){rows, run.out[1], count}, 3);
+                         (td_tensor *[]){rows, number, count}, 3);
   td_assert_runs(&sum);
   assert_memory_equal(sum.out[0]->data, sums, sizeof sums);
-  for (int k = 0; k < WIDTH; k++) assert_true(TD_DATA(sum.out[0], float)[DISTINCT * WIDTH + k] == 0);
+  for (int k = 0; k < WIDTH; k++) assert_true(TD_DATA(sum.out[0], float)[MANY_DISTINCT * WIDTH + k] == 0);
   release_all(sum.out, sum.out_count);
-  release_all(run.out, run.out_count);
-  release_all((td_tensor *[]){x, rows, count}, 3);
+  release_all((td_tensor *[]){rows, number, count}, 3);
 }
 
 int main(void) {
@@ -336,6 +353,7 @@ int main(void) {
       cmocka_unit_test(test_resource_variable),
       cmocka_unit_test(test_ref_variable),
       cmocka_unit_test(test_unique_of_many),
+      cmocka_unit_test(test_sums_of_many),
       cmocka_unit_test(test_hostile),
   };
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));

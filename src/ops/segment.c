@@ -336,6 +336,8 @@ typedef struct unsorted_work {
   bool *is_started; /* by segment: it holds a row. NULL: a segment starts with `start`, not with its first row */
 } unsorted_work;
 
+static bool is_sum_or_product(const segment_state *s) { return s->op == TD_BIN_Add || s->op == TD_BIN_Mul; }
+
 /* Each piece owns a range of segments and looks through all ids: the order of additions is that of the rows. */
 static void run_unsorted(void *arg, int64_t begin, int64_t end) {
   const unsorted_work *w = arg;
@@ -359,7 +361,7 @@ static void run_unsorted(void *arg, int64_t begin, int64_t end) {
 
 static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
   /* A sum or product of one row is the row. With fewer rows than segments most stay empty: all are filled at once. */
-  bool takes_first = (w->s->op == TD_BIN_Add || w->s->op == TD_BIN_Mul) && w->ids->count >= segments;
+  bool takes_first = is_sum_or_product(w->s) && w->ids->count >= segments;
   if (takes_first) {
     w->is_started = td_try_malloc((size_t)segments);
     if (!w->is_started) return td_resource_exhausted("OOM when summing into %lld segments", (long long)segments);
@@ -373,6 +375,36 @@ static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t 
     run_unsorted(w, 0, segments);
   td_free(w->is_started);
   return TD_STATUS_OK;
+}
+
+/* Whether each segment's first row comes no sooner than those of the segments before it, as Unique numbers them: then
+ * row i goes to a row that has been read, or to its own. */
+static bool starts_in_order(const td_tensor *ids, int64_t segments) {
+  int64_t next = 0;
+  for (int64_t i = 0; i < ids->count; i++) {
+    int64_t id = td_tensor_int_at(ids, i);
+    if (id < 0 || id > next) return false;
+    next += id == next;
+  }
+  return next == segments;
+}
+
+/* Sums or products of rows whose segments start in order, into the first rows of the data itself. Worth it for what
+ * fits a core's cache; more is better cut into pieces. */
+enum { IN_PLACE_BYTES = 1 << 20 };
+static void run_in_place(const unsorted_work *w, char *data) {
+  size_t row = (size_t)w->inner * w->size;
+  int64_t next = 0;
+  for (int64_t i = 0; i < w->ids->count; i++) {
+    int64_t id = td_tensor_int_at(w->ids, i);
+    char *z = data + (size_t)id * row, *x = data + (size_t)i * row;
+    if (id < next) {
+      td_map_binary(&w->s->combine, z, 1, x, 1, z, w->inner);
+      continue;
+    }
+    next++;
+    if (x != z) memcpy(z, x, row);
+  }
 }
 
 static td_status unsorted_compute(td_kernel_ctx *ctx) {
@@ -393,10 +425,18 @@ static td_status unsorted_compute(td_kernel_ctx *ctx) {
   shape.rank = 0;
   TD_TRY(td_shape_append(&shape, segments));
   for (int d = ids->rank; d < data->rank; d++) TD_TRY(td_shape_append(&shape, data->dims[d]));
+  unsorted_work w = {.s = ctx->state, .data = data->data, .ids = ids, .size = td_dtype_size((td_dtype)data->dtype)};
+  if (data->count && data->size <= IN_PLACE_BYTES && ids->rank == 1 && is_sum_or_product(w.s) &&
+      td_tensor_is_exclusive(data) && starts_in_order(ids, segments)) {
+    w.inner = data->count / data->dims[0];
+    run_in_place(&w, data->data);
+    td_out_set(ctx, 0, td_tensor_slice(data, 0, segments));
+    return TD_STATUS_OK;
+  }
   TD_TRY(td_out_alloc(ctx, 0, &shape, &z));
   if (!z->count) return TD_STATUS_OK;
-  unsorted_work w = {.s = ctx->state, .data = data->data, .z = z->data, .ids = ids, .inner = z->count / segments};
-  w.size = td_dtype_size((td_dtype)data->dtype);
+  w.z = z->data;
+  w.inner = z->count / segments;
   if (w.s->op == TD_BIN_Mul) store_number(w.s->type, 1, w.start);
   if (w.s->op == TD_BIN_Maximum || w.s->op == TD_BIN_Minimum)
     store_extreme(w.s->type, w.s->op == TD_BIN_Maximum, w.start);

@@ -7,7 +7,7 @@
 #include "ops/training.h"
 
 enum { PARALLEL_COLUMNS = 64, PARALLEL_ELEMENTS = 1 << 15 };
-enum { AHEAD = 12, LINE = 64, FETCHED_BYTES = 512 }; /* of rows: how many ahead, and how much of each variable's */
+enum { AHEAD = 16, LINE = 64, FETCHED_BYTES = 512 }; /* of rows: how many ahead, and how much of each variable's */
 
 typedef struct sparse_job {
   const td_training *t;
@@ -24,16 +24,17 @@ static inline int64_t index_at(const td_tensor *t, int64_t i) {
   return t->dtype == TD_INT64 ? ((const volatile int64_t *)t->data)[i] : ((const volatile int32_t *)t->data)[i];
 }
 
-/* Brings a row's columns [begin, end) of all variables near: tables rarely fit the cache. Inlined first of all: GCC
- * takes a function that only prefetches for one without effect, and drops its calls. */
+/* Brings a row's columns [begin, end) of all variables near: tables rarely fit the cache. To its second level, where
+ * more lines can be under way than to the first. Inlined first of all: GCC takes a function that only prefetches for
+ * one without effect, and drops its calls. */
 __attribute__((always_inline)) static inline void fetch_row(const sparse_job *j, int64_t at, int64_t begin,
                                                             int64_t end) {
   size_t first = (size_t)(at * j->row + begin) * j->size;
   size_t last = first + TD_MIN((size_t)(end - begin) * j->size, (size_t)FETCHED_BYTES) - 1;
   for (int k = 0; k < j->t->vars; k++) {
     const char *v = j->vars[k];
-    for (size_t b = first; b < last; b += LINE) __builtin_prefetch(v + b, 1);
-    __builtin_prefetch(v + last, 1);
+    for (size_t b = first; b < last; b += LINE) __builtin_prefetch(v + b, 0, 2);
+    __builtin_prefetch(v + last, 0, 2);
   }
 }
 

@@ -151,7 +151,8 @@ static void put_int(td_tensor *t, int64_t i, int64_t v) {
 }
 
 /* The same for integers in one dimension (row numbers of tables, mostly). A slot holds an element's number and half of
- * its hash, which places it in a larger table, too. */
+ * its hash; the top bits of that half place it. Multiplying by an odd number loses nothing, so that 32-bit elements
+ * with equal hashes are equal; of 64-bit ones the first is looked at. */
 typedef struct int_slot {
   uint32_t id; /* + 1; 0: free */
   uint32_t hash;
@@ -159,46 +160,50 @@ typedef struct int_slot {
 
 typedef struct int_table {
   int_slot *slots;
-  uint32_t mask;
+  int bits; /* of the capacity */
   uint32_t count;
 } int_table;
 
-static td_status grow_ints(int_table *t, uint64_t capacity) {
-  int_slot *s = td_try_malloc(capacity * sizeof *s);
+static td_status grow_ints(int_table *t, int bits) {
+  int_slot *s = td_try_malloc(sizeof *s << bits);
   if (!s) return td_resource_exhausted("OOM when hashing %u elements", t->count);
-  memset(s, 0, capacity * sizeof *s);
-  uint32_t mask = (uint32_t)(capacity - 1);
-  for (uint64_t i = 0; t->slots && i <= t->mask; i++) {
+  memset(s, 0, sizeof *s << bits);
+  uint32_t mask = (uint32_t)((UINT64_C(1) << bits) - 1);
+  for (uint64_t i = 0; t->slots && i < UINT64_C(1) << t->bits; i++) {
     if (!t->slots[i].id) continue;
-    uint32_t at = t->slots[i].hash & mask;
+    uint32_t at = t->slots[i].hash >> (32 - bits);
     while (s[at].id) at = (at + 1) & mask;
     s[at] = t->slots[i];
   }
   td_free(t->slots);
   t->slots = s;
-  t->mask = mask;
+  t->bits = bits;
   return TD_STATUS_OK;
 }
 
-/* A table of few elements is made large enough at once, a larger one grows with what is distinct. */
-static td_status number_ints(const td_tensor *t, td_tensor *idx, td_tensor *firsts, int64_t *distinct) {
-  enum { AT_ONCE = 1 << 13 };
+/* A table of few elements is made large enough at once, a larger one grows with what is distinct; at most a third of it
+ * is taken. Inlined: one copy for each width. */
+__attribute__((always_inline)) static inline td_status number_ints(const td_tensor *t, bool wide, td_tensor *idx,
+                                                                   td_tensor *firsts, int64_t *distinct) {
+  enum { AT_ONCE = 1 << 13, MAX_BITS = 32 };
   int_table table = {0};
-  uint64_t start = 64;
-  while (start < 2 * (uint64_t)TD_MIN(t->count, (int64_t)AT_ONCE)) start *= 2;
-  TD_TRY(grow_ints(&table, start));
+  int bits = 6;
+  while (1 << bits < 3 * TD_MIN(t->count, (int64_t)AT_ONCE)) bits++;
+  TD_TRY(grow_ints(&table, bits));
   int64_t *first = TD_DATA(firsts, int64_t);
   td_status status = TD_STATUS_OK;
   for (int64_t i = 0; i < t->count; i++) {
-    if ((uint64_t)table.count * 2 > table.mask) TD_TRY_GOTO(grow_ints(&table, ((uint64_t)table.mask + 1) * 4));
-    int64_t key = td_tensor_int_at(t, i);
-    uint32_t hash = (uint32_t)mix((uint64_t)key), at = hash & table.mask;
-    const int_slot *s = table.slots;
-    while (s[at].id && (s[at].hash != hash || td_tensor_int_at(t, first[s[at].id - 1]) != key))
-      at = (at + 1) & table.mask;
+    if (table.bits < MAX_BITS && (uint64_t)table.count * 3 >> table.bits)
+      TD_TRY_GOTO(grow_ints(&table, TD_MIN(table.bits + 2, (int)MAX_BITS)));
+    int64_t key = wide ? TD_DATA(t, int64_t)[i] : TD_DATA(t, int32_t)[i];
+    uint32_t hash = wide ? (uint32_t)mix((uint64_t)key) : (uint32_t)key * UINT32_C(0x9e3779b1);
+    uint32_t mask = (uint32_t)((UINT64_C(1) << table.bits) - 1), at = hash >> (32 - table.bits);
+    int_slot *s = table.slots;
+    while (s[at].id && (s[at].hash != hash || (wide && TD_DATA(t, int64_t)[first[s[at].id - 1]] != key)))
+      at = (at + 1) & mask;
     if (!s[at].id) {
       first[table.count] = i;
-      table.slots[at] = (int_slot){++table.count, hash};
+      s[at] = (int_slot){++table.count, hash};
     }
     put_int(idx, i, s[at].id - 1);
   }
@@ -261,7 +266,13 @@ static td_status unique(td_kernel_ctx *ctx, int axis, td_tensor *firsts) {
   TD_TRY(td_out_alloc_dims(ctx, 1, 1, &s.n, &idx));
   int64_t distinct = 0;
   bool ints = t->rank == 1 && (t->dtype == TD_INT32 || t->dtype == TD_INT64);
-  TD_TRY(ints ? number_ints(t, idx, firsts, &distinct) : number_items(&s, idx, firsts, &distinct));
+  if (!ints) {
+    TD_TRY(number_items(&s, idx, firsts, &distinct));
+  } else if (t->dtype == TD_INT64) {
+    TD_TRY(number_ints(t, true, idx, firsts, &distinct));
+  } else {
+    TD_TRY(number_ints(t, false, idx, firsts, &distinct));
+  }
   if (ctx->kernel->output_count > 2) TD_TRY(count_items(ctx, idx, distinct));
   int64_t dims[TD_MAX_RANK];
   for (int d = 0; d < t->rank; d++) dims[d] = d == axis ? distinct : t->dims[d];

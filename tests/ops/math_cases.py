@@ -346,6 +346,9 @@ for o, ts in (('UnsortedSegmentSum', NUMBERS), ('UnsortedSegmentProd', NUMBERS),
         case(o, [x, i32(3, 0, -1, 3, 1), np.int32(5)])
         case(o, [x, i64(3, 0, -1, 3, 1, 0, 0, 2, 2, 1).reshape(5, 2), np.int64(4)])
     case(o, [f32(1, 2, 3), i32(0, 2, 5), np.int32(3)])
+    rows = np.arange(1, 13, dtype=np.float32).reshape(6, 2)
+    case(o, [rows, i32(0, 1, 0, 2, 1, 3), np.int32(4)])  # as Unique numbers them
+    case(o, [rows, i64(0, 1, 1, 2, 0, 1), np.int64(4)])  # a segment is left over
     case(o, [f32(1, 2, 3), i32(0, 2), np.int32(3)], fails='does not start with segment_ids.shape')
     case(o, [f32(1, 2, 3), i32(0, 2, 1), np.int32(-3)], fails='num_segments')
 for o, ts in (('SparseSegmentSum', REALS), ('SparseSegmentMean', FLOATS), ('SparseSegmentSqrtN', FLOATS)):
