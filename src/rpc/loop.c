@@ -225,14 +225,18 @@ static bool spin_pays(td_loop *l) {
   return true;
 }
 
-/* Polls for a short while; the core is offered to others each time round, and given up when somebody takes it. */
+/* Polls for a short while; the core is offered to others each time round, and given up when somebody takes it. Then
+ * spinning does not pay, whatever has come meanwhile: a thread that yields stays in this core's queue, behind a long
+ * computation perhaps, where one that sleeps would have been woken on an idle core. */
 static int spin(td_loop *l) {
   uint64_t start = td_now_ns(), before = start;
   for (;;) {
     int n = poll_events(l, 0);
     uint64_t now = td_now_ns();
+    bool crowded = now - before > CROWDED_NS;
+    if (crowded) l->spin_score = 0;
     if (n || has_work(l)) return n;
-    if (now - start > SPIN_NS || now - before > CROWDED_NS) break;
+    if (now - start > SPIN_NS || crowded) break;
     if (l->timer_count && l->heap[0]->at_ns <= now) return 0;
     before = now;
     sched_yield();
