@@ -154,11 +154,8 @@ static inline void tile_16(const e16 *s, ptrdiff_t from, e16 *d, ptrdiff_t to) {
     for (; i < end; i++)                                                                                               \
       for (int64_t k = j; k < g->q; k++) d[i * g->to_p + k] = s[i + k * g->from_q];                                    \
   }                                                                                                                    \
-  static void transpose_##name(const run *r, int64_t src_at, int64_t dst_at, int64_t begin, int64_t end) {             \
+  static void plane_##name(const plane *g, const type *s, type *d, int64_t begin, int64_t end) {                       \
     enum { N = BLOCK_##name };                                                                                         \
-    const plane *g = &r->plane;                                                                                        \
-    const type *s = (const type *)r->src->data + src_at;                                                               \
-    type *d = (type *)r->dst->data + dst_at;                                                                           \
     int64_t i = begin;                                                                                                 \
     for (; i + N <= end; i += N) {                                                                                     \
       int64_t j = 0;                                                                                                   \
@@ -166,12 +163,20 @@ static inline void tile_16(const e16 *s, ptrdiff_t from, e16 *d, ptrdiff_t to) {
       if (j < g->q) edge_##name(g, s, d, i, i + N, j);                                                                 \
     }                                                                                                                  \
     edge_##name(g, s, d, i, end, 0);                                                                                   \
+  }                                                                                                                    \
+  static void transpose_##name(const run *r, int64_t src_at, int64_t dst_at, int64_t begin, int64_t end) {             \
+    plane_##name(&r->plane, (const type *)r->src->data + src_at, (type *)r->dst->data + dst_at, begin, end);           \
   }
 TRANSPOSE(1, uint8_t)
 TRANSPOSE(2, uint16_t)
 TRANSPOSE(4, uint32_t)
 TRANSPOSE(8, uint64_t)
 TRANSPOSE(16, e16)
+
+void td_transpose_floats(const float *src, int64_t from, float *dst, int64_t to, int64_t rows, int64_t columns) {
+  plane g = {.q = columns, .from_q = from, .to_p = to};
+  plane_4(&g, (const uint32_t *)(const void *)src, (uint32_t *)(void *)dst, 0, rows);
+}
 
 /* ---- strings, resources, variants ---- */
 

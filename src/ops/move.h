@@ -33,6 +33,9 @@ void td_move_run(td_kernel_ctx *ctx, td_move *m, const td_tensor *src, int64_t s
 /* Copies `n` elements in order; large ones on the pool. */
 void td_move_flat(td_kernel_ctx *ctx, const td_tensor *src, int64_t src_at, td_tensor *dst, int64_t dst_at, int64_t n);
 
+/* dst[i * to + j] = src[j * from + i] for i < rows, j < columns; on this thread. */
+void td_transpose_floats(const float *src, int64_t from, float *dst, int64_t to, int64_t rows, int64_t columns);
+
 /* Sets elements [at, at + n) of `dst` to element `index` of `value` (same dtype). */
 void td_fill_elements(td_tensor *dst, int64_t at, int64_t n, const td_tensor *value, int64_t index);
 /* Sets them to zero (plain types only; a fresh tensor of another type is empty already). */
