@@ -3,12 +3,14 @@
  *   primitive_bench matmul TA TB M N K          TA, TB: N as it is, T transposed
  *   primitive_bench conv forward|input|filter BATCH SIZE IN OUT    square images, NHWC, 3 x 3 filters, same size out
  *
- * As many threads as there are cores (or --threads N) each run single-threaded calls on matrices of their own; the
- * figure is the time of a call, by the rate of all of them.
+ * The same job as a step of so many operations (--calls N, default 100): threads that sleep are woken, as many as there
+ * are cores (or --threads N; one: the caller itself), share the calls, each on matrices of its own, and wake the
+ * caller. The figure is the time of a step, divided by its calls.
  */
 #include <dnnl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +19,7 @@
 #include "base/mem.h"
 #include "figure.h"
 
-enum { MOST_THREADS = 256, ROUNDS = 10, MOST_ARGS = 4 };
+enum { MOST_THREADS = 256, MOST_ARGS = 4 };
 
 extern void omp_set_num_threads(int n); /* libgomp's, which oneDNN runs on */
 
@@ -39,10 +41,21 @@ typedef struct worker {
   dnnl_stream_t stream;
   dnnl_primitive_t primitive;
   dnnl_exec_arg_t args[MOST_ARGS];
-  /* of a round */
-  uint64_t until_ns;
-  double calls_per_ns;
 } worker;
+
+/* The step that all threads work on. */
+static struct {
+  int threads, calls;
+  _Atomic int next; /* call */
+  pthread_mutex_t lock;
+  pthread_cond_t begins, is_over;
+  /* guarded by lock */
+  int number; /* of the step; -1: there is no other */
+  int running;
+} step = {.calls = 100,
+          .lock = PTHREAD_MUTEX_INITIALIZER,
+          .begins = PTHREAD_COND_INITIALIZER,
+          .is_over = PTHREAD_COND_INITIALIZER};
 
 static void must(dnnl_status_t s) {
   if (s == dnnl_success) return;
@@ -139,35 +152,87 @@ static void prepare(worker *w) {
   w->c = filled((size_t)(p->m * p->n) * sizeof(float));
 }
 
-static void *run_round(void *arg) {
+static void run_calls(worker *w) {
+  /* relaxed: only the numbers must differ */
+  while (atomic_fetch_add_explicit(&step.next, 1, memory_order_relaxed) < step.calls) call(w);
+}
+
+static void *thread_main(void *arg) {
   worker *w = arg;
-  uint64_t began, now, calls = 0;
   omp_set_num_threads(1);
-  if (!w->a && !w->primitive) prepare(w);
+  prepare(w);
   call(w);
-  began = td_now_ns();
-  do {
-    call(w);
-    calls++;
-    now = td_now_ns();
-  } while (now < w->until_ns);
-  w->calls_per_ns = (double)calls / (double)(now - began);
+  pthread_mutex_lock(&step.lock);
+  for (int seen = 0;; seen = step.number) {
+    if (!--step.running) pthread_cond_signal(&step.is_over);
+    while (step.number == seen) pthread_cond_wait(&step.begins, &step.lock);
+    if (step.number < 0) break;
+    pthread_mutex_unlock(&step.lock);
+    run_calls(w);
+    pthread_mutex_lock(&step.lock);
+  }
+  pthread_mutex_unlock(&step.lock);
   return NULL;
 }
 
-/* Nanoseconds of a call, by the rate of all threads. */
-static double measure(worker *workers, int threads, double seconds) {
-  double rate = 0;
-  uint64_t until = td_now_ns() + (uint64_t)(seconds * 1e9);
-  for (int i = 0; i < threads; i++) {
-    workers[i].until_ns = until;
-    if (pthread_create(&workers[i].thread, NULL, run_round, &workers[i])) abort();
+static void wait_for_all(void) {
+  while (step.running) pthread_cond_wait(&step.is_over, &step.lock);
+}
+
+static void start(worker *workers) {
+  if (step.threads == 1) {
+    omp_set_num_threads(1);
+    prepare(workers);
+    call(workers);
+    return;
   }
-  for (int i = 0; i < threads; i++) {
-    pthread_join(workers[i].thread, NULL);
-    rate += workers[i].calls_per_ns;
+  pthread_mutex_lock(&step.lock);
+  step.running = step.threads;
+  for (int i = 0; i < step.threads; i++) {
+    if (pthread_create(&workers[i].thread, NULL, thread_main, &workers[i])) abort();
   }
-  return 1 / rate;
+  wait_for_all();
+  pthread_mutex_unlock(&step.lock);
+}
+
+static void run_step(worker *workers) {
+  atomic_store_explicit(&step.next, 0, memory_order_relaxed);
+  if (step.threads == 1) {
+    run_calls(workers);
+    return;
+  }
+  pthread_mutex_lock(&step.lock);
+  step.number++;
+  step.running = step.threads;
+  pthread_cond_broadcast(&step.begins);
+  wait_for_all();
+  pthread_mutex_unlock(&step.lock);
+}
+
+static void stop(worker *workers) {
+  if (step.threads == 1) return;
+  pthread_mutex_lock(&step.lock);
+  step.number = -1;
+  pthread_cond_broadcast(&step.begins);
+  pthread_mutex_unlock(&step.lock);
+  for (int i = 0; i < step.threads; i++) pthread_join(workers[i].thread, NULL);
+}
+
+static void measure(worker *workers, const char *name) {
+  uint64_t *samples = NULL, until = td_now_ns() + (uint64_t)(bench_seconds() * 1e9), began, now;
+  size_t count = 0, capacity = 0;
+  run_step(workers);
+  do {
+    began = td_now_ns();
+    run_step(workers);
+    now = td_now_ns();
+    TD_GROW(samples, count, capacity);
+    samples[count++] = now - began;
+  } while (now < until);
+  double calls = step.calls;
+  bench_print(name, (double)bench_quantile(samples, count, 0.5) / calls,
+              (double)bench_quantile(samples, count, 0) / calls, "ns", false);
+  td_free(samples);
 }
 
 static bool parse(int argc, char **argv, problem *out) {
@@ -187,37 +252,39 @@ static bool parse(int argc, char **argv, problem *out) {
   return out->batch > 0 && out->size > 0 && out->in_c > 0 && out->out_c > 0;
 }
 
-/* Takes --threads N out of argv; without it as many as there are cores. */
-static int thread_count(int *argc, char **argv) {
+/* Takes --threads N and --calls N out of argv; without the first as many as there are cores. */
+static void step_options(int *argc, char **argv) {
   cpu_set_t cores;
-  int count = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores), kept = 0;
+  int kept = 0;
+  step.threads = sched_getaffinity(0, sizeof cores, &cores) ? 1 : CPU_COUNT(&cores);
   for (int i = 0; i < *argc; i++) {
     if (!strcmp(argv[i], "--threads") && i + 1 < *argc)
-      count = atoi(argv[++i]);
+      step.threads = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--calls") && i + 1 < *argc)
+      step.calls = atoi(argv[++i]);
     else
       argv[kept++] = argv[i];
   }
   *argc = kept;
-  return TD_MAX(1, TD_MIN(count, MOST_THREADS));
+  step.threads = TD_MAX(1, TD_MIN(step.threads, MOST_THREADS));
+  step.calls = TD_MAX(1, step.calls);
 }
 
 int main(int argc, char **argv) {
   problem p;
   argc = bench_options(argc, argv);
-  int threads = thread_count(&argc, argv);
+  step_options(&argc, argv);
   if (!parse(argc, argv, &p)) {
     fprintf(stderr,
             "usage: primitive_bench matmul TA TB M N K | conv forward|input|filter BATCH SIZE IN OUT [--seconds S] "
-            "[--threads N]\n");
+            "[--threads N] [--calls N]\n");
     return 2;
   }
-  worker *workers = td_new_array(worker, (size_t)threads);
-  for (int i = 0; i < threads; i++) workers[i] = (worker){.p = &p};
-  uint64_t samples[ROUNDS];
-  measure(workers, threads, 0);
-  for (int i = 0; i < ROUNDS; i++) samples[i] = (uint64_t)measure(workers, threads, bench_seconds() / ROUNDS);
-  bench_print(p.is_conv ? "primitive/conv" : "primitive/matmul", (double)bench_quantile(samples, ROUNDS, 0.5),
-              (double)bench_quantile(samples, ROUNDS, 0), "ns", false);
+  worker *workers = td_new_array(worker, (size_t)step.threads);
+  for (int i = 0; i < step.threads; i++) workers[i] = (worker){.p = &p};
+  start(workers);
+  measure(workers, p.is_conv ? "primitive/conv" : "primitive/matmul");
+  stop(workers);
   td_free(workers);
   return 0;
 }

@@ -1,9 +1,10 @@
 """Operations alone: 100 instances of one in a step on one task, less a step that only reads their inputs.
 
 Both servers run the same graph in turn; the shortest of their steps count, which a busy machine disturbs least. The
-session's configuration keeps both from rewriting the graph. Matrix products and convolutions are also compared with a
-bare loop over oneDNN's primitive for them (build/primitive_bench), which runs in turn with the servers and on as many
-threads as they use: machines change their speed within seconds.
+session's configuration keeps both from rewriting the graph. Matrix products and convolutions are also compared with
+oneDNN's bare primitive for them (build/primitive_bench): as many calls as a step has operations, by as many threads,
+which sleep before and wake the caller after them. It runs in turn with the servers, and its shortest step counts, too:
+machines change their speed within seconds, and something shorter than a step would find a better moment.
 """
 import json
 import os
@@ -75,7 +76,7 @@ def build(t, build_case, size):
 
 
 class Bare:
-    """A bare loop over the primitive of a case; says nothing where there is none, or it is not built."""
+    """Steps of the bare primitive of a case; says nothing where there is none, or it is not built."""
 
     def __init__(self, options, name, size):
         self.program = os.path.join(options.build, "primitive_bench")
@@ -85,7 +86,8 @@ class Bare:
 
     def measure(self, seconds):
         if self.arguments:
-            out = subprocess.check_output([self.program, "--seconds", str(seconds)] + self.arguments)
+            out = subprocess.check_output(
+                [self.program, "--seconds", str(seconds), "--calls", str(INSTANCES)] + self.arguments)
             self.calls_us.append(json.loads(out.decode())["best"] / 1e3)
 
     def call_us(self):

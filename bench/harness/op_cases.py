@@ -181,7 +181,7 @@ HANDED_OVER = 200000  # multiplications from which on tensord gives a product to
 
 
 def bare_product(m, n, k, transposes="NN"):
-    """Arguments of the bare loop: on one thread where the products of a step follow each other on one."""
+    """Arguments of the bare primitive: on one thread where the products of a step follow each other on one."""
     threads = ["--threads", "1"] if m * n * k < HANDED_OVER else []
     return ["matmul"] + list(transposes) + [str(v) for v in (m, n, k)] + threads
 
