@@ -18,7 +18,14 @@ static const char open_mark;
 static const uint64_t LOOP_TURN_NS = 50 * 1000;   /* a loop thread has others to serve */
 static const uint64_t POOL_TURN_NS = 1000 * 1000; /* so that endless loops share the pool with others */
 static const double COSTLY_NS = 10 * 1000;        /* about what it takes to hand a kernel over, and its result back */
-enum { LONG_MESSAGE = 4096, TASK_OUTPUTS = 8, SPARE_RUNS = 4, CHEAP_BYTES = 32 * 1024, EXPENSIVE_BYTES = 2 * 1024 };
+enum {
+  LONG_MESSAGE = 4096,
+  TASK_OUTPUTS = 8,
+  SPARE_RUNS = 4,
+  CHEAP_BYTES = 32 * 1024,
+  EXPENSIVE_BYTES = 2 * 1024,
+  TINY_BYTES = 256
+};
 
 /* The runs that this thread drains: one at a time. A run that becomes ready while another one is drained (a Send
  * that meets the other's Recv, a function call) waits here instead of running on the first one's stack. */
@@ -126,7 +133,7 @@ static void hand_over(td_run *r, td_task *t) {
   r->handed_end = &t->work.next;
 }
 
-static void submit_handed(td_run *r) {
+void td_run_submit_handed(td_run *r) {
   td_work *first = r->handed;
   if (!first) return;
   r->handed = NULL;
@@ -199,20 +206,15 @@ static td_status wrong_output(const td_run *r, const td_pnode *n, uint32_t i, co
                      td_dtype_name(t->dtype), td_dtype_name(n->kernel->output_types[i]), TD_STR_ARG(label));
 }
 
-/* After a kernel: checks its outputs, releases its inputs. False: the run has failed, outputs are released. */
-static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status status) {
-  td_release_inputs(n, ctx->in);
-  if (__builtin_expect(status != NULL, 0)) {
-    td_release_outputs(n, ctx->out);
-    td_run_fail(r, at_node(r, n, status));
-    return false;
-  }
+void td_run_fail_at(td_run *r, const td_pnode *n, td_status status) { td_run_fail(r, at_node(r, n, status)); }
+
+bool td_run_check_outputs(td_run *r, const td_pnode *n, td_kernel_ctx *ctx) {
   uint32_t mask = ctx->out_live_mask;
   for (uint32_t i = 0; i < n->output_count; i++) {
     int type = n->kernel->output_types[i];
     td_tensor *t = ctx->out[i].tensor;
     if (t ? td_dtype_is_ref(type) || t->dtype == type : ctx->out_dead || (mask && i < 32 && !(mask >> i & 1))) continue;
-    status = wrong_output(r, n, i, t);
+    td_status status = wrong_output(r, n, i, t);
     td_release_outputs(n, ctx->out);
     td_run_fail(r, status);
     return false;
@@ -220,13 +222,23 @@ static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status s
   return true;
 }
 
-/* Worth a hand-over to the pool. */
-static bool is_costly(const td_kernel *k, const td_pnode *n, const td_value *in) {
+/* After a kernel: checks its outputs, releases its inputs. False: the run has failed, outputs are released. */
+static bool settle(td_run *r, const td_pnode *n, td_kernel_ctx *ctx, td_status status) {
+  td_release_inputs(n, ctx->in);
+  if (__builtin_expect(!status, 1)) return td_run_check_outputs(r, n, ctx);
+  td_release_outputs(n, ctx->out);
+  td_run_fail_at(r, n, status);
+  return false;
+}
+
+bool td_run_is_costly(const td_kernel *k, const td_pnode *n, const td_value *in, int *out_fuel) {
+  *out_fuel = TD_KERNEL_FUEL;
   if (k->def->work_ns) return k->def->work_ns(k, in) >= COSTLY_NS;
   if (k->cost == TD_COST_CHEAP) return false;
   size_t limit = k->cost == TD_COST_EXPENSIVE ? EXPENSIVE_BYTES : CHEAP_BYTES, bytes = 0;
   for (uint32_t i = 0; i < n->input_count; i++)
     if (in[i].tensor && !(n->in_refs && n->in_refs[i] == TD_IN_REF)) bytes += in[i].tensor->size;
+  if (bytes <= TINY_BYTES) *out_fuel = TD_TINY_FUEL;
   return bytes >= limit;
 }
 
@@ -240,7 +252,8 @@ td_outcome td_run_kernel(td_run *r, const td_pnode *n, td_value *in, td_iteratio
   }
   const td_kernel *k = n->kernel;
   bool is_async = n->exec == TD_EXEC_ASYNC;
-  if (!is_async && r->pool && is_costly(k, n, in)) {
+  int fuel = TD_KERNEL_FUEL;
+  if (!is_async && r->pool && td_run_is_costly(k, n, in, &fuel)) {
     r->fuel -= TD_HAND_OVER_FUEL;
     td_task *t = task_create(r, n, in, it, is_dead);
     if (is_last && !r->scope->first && td_pool_current() == r->pool)
@@ -249,8 +262,8 @@ td_outcome td_run_kernel(td_run *r, const td_pnode *n, td_value *in, td_iteratio
       hand_over(r, t);
     return TD_OUTCOME_LATER;
   }
-  r->fuel -= TD_KERNEL_FUEL;
-  submit_handed(r);
+  r->fuel -= fuel;
+  td_run_submit_handed(r);
   if (is_async) {
     td_task *t = task_create(r, n, in, it, is_dead);
     t->ctx.done = task_done;
@@ -388,7 +401,7 @@ static bool turn_ended(td_scope *scope) {
 }
 
 bool td_run_turn_ended(td_run *r) {
-  submit_handed(r);
+  td_run_submit_handed(r);
   r->fuel = TD_FUEL;
   r->turn_ended = r->pool && turn_ended(r->scope);
   return r->turn_ended;
@@ -432,7 +445,7 @@ static void drain(td_run *r, td_scope *scope) {
     /* tasks that come back at once use the turn up, too */
     bool is_done = !r->turn_ended || !has_ready(r);
     if (is_done) is_done = td_run_is_over(r) || (r->program->has_frames ? td_framed_run(r) : td_flat_run(r));
-    submit_handed(r);
+    td_run_submit_handed(r);
     if (!is_done) {
       td_pool_submit(r->pool, &r->work);
       return;

@@ -54,6 +54,8 @@ struct td_frame {
   } * invariants, *deferred;
   uint32_t invariant_count, deferred_count, dead_exit_count;
   const td_pnode **dead_exits; /* Exits that were dead in the last iteration */
+  td_tensor **numbered;        /* while it is walked: invariants by number, borrowed */
+  bool is_walked;              /* may be, as far as is known: iterations run one after the other */
 };
 
 /* One iteration of a frame instance: its window of slots and counts. Drainer only. */
@@ -65,6 +67,8 @@ struct td_iteration {
   td_frame *children;
   uint32_t *pending, *merge_dead;
   td_value *slots;
+  uint32_t walk_at; /* while it is walked: the next op; */
+  bool *walk_dead;  /* by node of the frame that is_told: it was dead */
 };
 
 struct td_run {
@@ -117,7 +121,7 @@ struct td_run {
   td_iteration **spare_iterations;
 };
 
-enum { TD_FUEL = 256, TD_KERNEL_FUEL = 32, TD_HAND_OVER_FUEL = 8 };
+enum { TD_FUEL = 256, TD_KERNEL_FUEL = 32, TD_TINY_FUEL = 8, TD_HAND_OVER_FUEL = 8 };
 
 typedef enum td_outcome {
   TD_OUTCOME_DONE,   /* outputs are in run->out */
@@ -140,6 +144,15 @@ td_outcome td_run_result(td_run *r, const td_pnode *n, td_value *in);
 /* Replaces variables by their values where the kernel wants values, checks that they are initialised. */
 td_outcome td_run_prepare_refs(td_run *r, const td_pnode *n, td_value *in);
 
+/* Whether a kernel is worth a hand-over to the pool. Otherwise *out_fuel says what it uses up. */
+bool td_run_is_costly(const td_kernel *k, const td_pnode *n, const td_value *in, int *out_fuel);
+/* Submits what waits to be handed over: before this thread computes. */
+void td_run_submit_handed(td_run *r);
+/* Ends the run with a kernel's error (consumed), which gets the node's name. */
+void td_run_fail_at(td_run *r, const td_pnode *n, td_status status);
+/* Checks that a kernel's outputs are there as they must be. False: the run has failed, outputs are released. */
+bool td_run_check_outputs(td_run *r, const td_pnode *n, td_kernel_ctx *ctx);
+
 /* td_node_execute(), recorded. */
 td_outcome td_run_traced(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead, bool is_last);
 
@@ -157,6 +170,19 @@ bool td_framed_run(td_run *r);
 void td_framed_deliver(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead);
 void td_framed_drop_ready(td_run *r);
 void td_framed_end(td_run *r);
+/* For walk.c: a node got ready; a node's outputs go along its edges within `it`; one that was ready has ended. */
+void td_framed_push(td_run *r, uint32_t node, td_iteration *it);
+void td_framed_pass(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead);
+void td_framed_ended(td_run *r, td_iteration *it);
+
+/* ---- walk.c: frames that have a plan (walk.h) ---- */
+
+/* Begins to walk the iteration after `it`, which has ended and whose slots are NULL, in its window: what was deferred
+ * goes into it, and it lies in the ready ring as TD_WALK_ITEM. False: it cannot be walked, nothing has changed. */
+bool td_walk_begin(td_run *r, td_iteration *it);
+/* Walks until the fuel is used up and others are ready, or the turn ends, or the loop. */
+void td_walk_run(td_run *r, td_iteration *it);
+enum { TD_WALK_ITEM = (1u << 31) - 1 };
 
 /* ---- values ---- */
 

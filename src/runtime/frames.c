@@ -32,6 +32,8 @@ static inline void push_ready(td_run *r, uint32_t node, td_iteration *it) {
 
 void td_framed_drop_ready(td_run *r) { r->ring_count = 0; }
 
+void td_framed_push(td_run *r, uint32_t node, td_iteration *it) { push_ready(r, node, it); }
+
 /* ---- iterations ---- */
 
 static td_iteration *iteration_create(td_run *r, td_frame *f) {
@@ -41,11 +43,13 @@ static td_iteration *iteration_create(td_run *r, td_frame *f) {
     r->spare_iterations[f->index] = it->next;
   } else {
     it = td_malloc(sizeof *it + layout->slot_count * sizeof(td_value) +
-                   ((size_t)layout->count + layout->merge_count) * 4);
+                   ((size_t)layout->count + layout->merge_count) * 4 + (layout->walk ? layout->count : 0));
     it->slots = (td_value *)(it + 1);
     it->pending = (uint32_t *)(it->slots + layout->slot_count);
     it->merge_dead = it->pending + layout->count;
+    it->walk_dead = (bool *)(it->merge_dead + layout->merge_count);
     memset(it->slots, 0, layout->slot_count * sizeof *it->slots);
+    if (layout->walk) memset(it->walk_dead, 0, layout->count);
   }
   if (layout->count) memcpy(it->pending, layout->pending, layout->count * sizeof *it->pending);
   if (layout->merge_count) memset(it->merge_dead, 0, layout->merge_count * sizeof *it->merge_dead);
@@ -102,6 +106,10 @@ static inline void deliver_to(td_run *r, const td_pnode *n, td_iteration *it, td
   if (n->flags & TD_PN_UNUSED) td_release_outputs(n, out);
 }
 
+void td_framed_pass(td_run *r, const td_pnode *n, td_iteration *it, td_value *out, bool is_dead) {
+  deliver_to(r, n, it, out, is_dead);
+}
+
 /* A loop invariant goes into one more iteration: `value` stays the frame's. */
 static void deliver_invariant(td_run *r, const td_pnode *n, td_iteration *it, td_value value) {
   td_value out = value;
@@ -118,13 +126,16 @@ static td_frame *frame_create(td_run *r, uint32_t index, td_iteration *parent) {
     r->spare_frames[index] = f->next;
   } else {
     size_t values = (size_t)layout->invariant_count + layout->next_count;
-    f = td_calloc(1, sizeof *f + values * sizeof *f->invariants + layout->exit_count * sizeof *f->dead_exits);
+    size_t pointers = (size_t)layout->exit_count + layout->invariant_count;
+    f = td_calloc(1, sizeof *f + values * sizeof *f->invariants + pointers * sizeof(void *));
     f->layout = layout;
     f->index = index;
     f->invariants = (struct td_frame_value *)(f + 1);
     f->deferred = f->invariants + layout->invariant_count;
     f->dead_exits = (const td_pnode **)(f->deferred + layout->next_count);
+    f->numbered = (td_tensor **)(f->dead_exits + layout->exit_count);
   }
+  f->is_walked = layout->walk && !r->trace;
   f->parent = parent;
   f->pending_enters = layout->enter_count;
   f->iteration_count = f->invariant_count = f->deferred_count = f->dead_exit_count = 0;
@@ -203,6 +214,10 @@ static void clean_up(td_run *r, td_iteration *it) {
     if (!f->parent) return;
     while (it && has_ended(it)) {
       td_iteration *next = it->next;
+      if (f->deferred_count && f->is_walked) {
+        release_slots(it);
+        if (td_walk_begin(r, it)) return;
+      }
       /* the deferred values open the next window before this one goes, so that it knows its number */
       if (f->deferred_count) {
         td_iteration *opened = next_iteration(r, f);
@@ -220,6 +235,8 @@ static void clean_up(td_run *r, td_iteration *it) {
 static void op_ended(td_run *r, td_iteration *it) {
   if (!--it->outstanding) clean_up(r, it);
 }
+
+void td_framed_ended(td_run *r, td_iteration *it) { op_ended(r, it); }
 
 /* ---- nodes that change the frame ---- */
 
@@ -254,7 +271,7 @@ static void deliver_next(td_run *r, const td_pnode *n, td_iteration *it, td_valu
   if (is_dead) return; /* deadness ends here */
   td_frame *f = it->frame;
   if (it == f->last) {
-    if (f->iteration_count >= f->layout->parallel_iterations) {
+    if (f->is_walked || f->iteration_count >= f->layout->parallel_iterations) {
       if (f->deferred_count < f->layout->next_count) {
         f->deferred[f->deferred_count++] = (struct td_frame_value){n, out[0]};
         out[0].tensor = NULL;
@@ -310,15 +327,24 @@ bool td_framed_run(td_run *r) {
     td_ready item = r->ring[r->ring_head];
     r->ring_head = (r->ring_head + 1) & (r->ring_capacity - 1);
     r->ring_count--;
-    const td_pnode *n = &nodes[item.node & ~DEAD];
     td_iteration *it = item.iteration;
+    if (item.node == TD_WALK_ITEM) {
+      td_walk_run(r, it);
+      if (r->turn_ended && r->ring_count) return false;
+      continue;
+    }
+    const td_pnode *n = &nodes[item.node & ~DEAD];
     bool is_dead = item.node & DEAD && !(n->flags & TD_PN_NEVER_DEAD);
     td_value *in = it->slots + n->slot;
     if (__builtin_expect(is_dead && !(n->flags & TD_PN_DEAD_AWARE), 0)) {
       td_release_raw_inputs(n, in);
       deliver(r, n, it, r->out, true);
-    } else if (td_node_run(r, n, in, it, is_dead, !r->ring_count) == TD_OUTCOME_DONE) {
-      deliver(r, n, it, r->out, n->exec == TD_EXEC_KERNEL && r->ctx.out_dead);
+    } else {
+      td_outcome o = td_node_run(r, n, in, it, is_dead, !r->ring_count);
+      if (o == TD_OUTCOME_DONE)
+        deliver(r, n, it, r->out, n->exec == TD_EXEC_KERNEL && r->ctx.out_dead);
+      else if (o == TD_OUTCOME_LATER && it->frame->is_walked)
+        it->frame->is_walked = false; /* its iterations overlap from now on, as far as they may */
     }
     if (__builtin_expect(--r->fuel <= 0, 0)) {
       if (td_run_is_over(r)) return true;

@@ -9,6 +9,7 @@
 #include "runtime/kernel_cache.h"
 #include "runtime/late_reads.h"
 #include "runtime/program_internal.h"
+#include "runtime/walk.h"
 
 /* What is needed only while a program is made. */
 typedef struct compiler {
@@ -432,6 +433,7 @@ static td_status compile(compiler *c) {
   count_special(p);
   TD_TRY(make_templates(c));
   find_single_edges(p);
+  if (p->has_frames) td_walk_make_plans(p, &c->scratch);
   return TD_STATUS_OK;
 }
 

@@ -69,7 +69,7 @@ typedef struct td_pnode {
   const uint8_t *in_refs; /* per input; NULL: none */
   uint32_t slot;          /* first input slot, within its frame */
   uint32_t edge, edge_count;
-  uint32_t next; /* PN_ONE_EDGE: the destination */
+  uint32_t next; /* PN_ONE_EDGE: the destination; PN_INVARIANT: its number, where its frame has a walk */
   uint32_t input_count, output_count;
   uint16_t flags;
   uint8_t exec; /* td_exec */
@@ -105,6 +105,7 @@ typedef struct td_pframe {
   int32_t parent;
   uint32_t enter_count, invariant_count, next_count, exit_count;
   uint32_t parallel_iterations;
+  const struct td_walk_plan *walk; /* NULL: it cannot be walked; walk.h */
 } td_pframe;
 
 struct td_program {

@@ -29,11 +29,28 @@ static td_status int_out(td_kernel_ctx *ctx, int i, int32_t v) {
 
 static int32_t int_in(td_kernel_ctx *ctx, int i) { return *TD_DATA(td_in(ctx, i), int32_t); }
 
-static td_status add_compute(td_kernel_ctx *ctx) { return int_out(ctx, 0, int_in(ctx, 0) + int_in(ctx, 1)); }
+static int32_t wrapped_sum(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
+
+static td_status add_compute(td_kernel_ctx *ctx) {
+  return int_out(ctx, 0, wrapped_sum(int_in(ctx, 0), int_in(ctx, 1)));
+}
+
+/* Writes into its first input, where nobody else can see that. */
+static td_status add_in_place_compute(td_kernel_ctx *ctx) {
+  td_tensor *t;
+  TD_TRY(td_out_reuse_like(ctx, 0, 0, &t));
+  *TD_DATA(t, int32_t) = wrapped_sum(int_in(ctx, 0), int_in(ctx, 1));
+  return TD_STATUS_OK;
+}
+
+static td_status pass_compute(td_kernel_ctx *ctx) {
+  td_out_forward(ctx, 0, 0);
+  return TD_STATUS_OK;
+}
 
 static td_status sum_compute(td_kernel_ctx *ctx) {
   int32_t sum = 0;
-  for (int i = 0; i < ctx->kernel->input_count; i++) sum += int_in(ctx, i);
+  for (int i = 0; i < ctx->kernel->input_count; i++) sum = wrapped_sum(sum, int_in(ctx, i));
   return int_out(ctx, 0, sum);
 }
 
@@ -178,6 +195,8 @@ static td_status count_compute(td_kernel_ctx *ctx) {
 
 static const td_op_spec ops[] = {
     {.name = "TestAdd", .inputs = "x: int32; y: int32", .outputs = "z: int32"},
+    {.name = "TestAddInPlace", .inputs = "x: int32; y: int32", .outputs = "z: int32"},
+    {.name = "TestPass", .inputs = "x: int32", .outputs = "y: int32"},
     {.name = "TestSum", .inputs = "x: N * int32", .outputs = "z: int32", .attrs = "N: int >= 1"},
     {.name = "TestLess", .inputs = "x: int32; y: int32", .outputs = "z: bool"},
     {.name = "TestAsync", .inputs = "x: int32", .outputs = "y: int32"},
@@ -202,6 +221,8 @@ static const td_op_spec ops[] = {
 
 static const td_kernel_def kernels[] = {
     {.op = "TestAdd", .cost = TD_COST_CHEAP, .compute = add_compute},
+    {.op = "TestAddInPlace", .compute = add_in_place_compute},
+    {.op = "TestPass", .cost = TD_COST_CHEAP, .compute = pass_compute},
     {.op = "TestSum", .cost = TD_COST_CHEAP, .compute = sum_compute},
     {.op = "TestLess", .cost = TD_COST_CHEAP, .compute = less_compute},
     {.op = "TestAsync", .compute_async = async_compute},

@@ -10,6 +10,7 @@
  *
  * int32 ops: TestAdd(x, y), TestLess(x, y) -> bool, TestSum(N x) ; TestAsync(x): the value, later, from another
  * thread; TestWide(x): a vector of 1,000 times x;
+ * TestAddInPlace(x, y): may write into x; TestPass(x): hands x on itself;
  * TestMeet(x): x once two of its kind run at the same time; EXPENSIVE;
  * TestSlow(x): x after attribute `us` microseconds, of cost class EXPENSIVE when `costly` (on the pool for a wide x);
  * TestFail(x): fails with attribute `message`; TestWrongType, TestMissing: no proper output; TestBlock: waits until the
