@@ -353,6 +353,34 @@ static void test_tanh(void **state) {
   td_tensor_release(x);
 }
 
+/* What op `i` makes of a by b; 64 bits hold all of it. */
+static int32_t divided(int i, int64_t a, int64_t b) {
+  int64_t rest = a % b, below = rest && (rest < 0) != (b < 0), quotient = a / b;
+  return (int32_t)(uint32_t)(i == 0 ? quotient : i == 1 ? quotient - below : i == 2 ? rest : rest + below * b);
+}
+
+static void test_int32_divisions(void **state) {
+  static const char *const ops[] = {"TruncateDiv", "FloorDiv", "TruncateMod", "FloorMod"};
+  static const int32_t odd[] = {INT32_MIN, INT32_MIN + 1, -46341,        -7,       -2, -1, 1, 2, 3,
+                                7,         65536,         INT32_MAX - 1, INT32_MAX};
+  int64_t n = 20011;
+  uint64_t seed = 3;
+  td_tensor *in[2];
+  for (int i = 0; i < 2; i++) assert_null(td_tensor_create_dims(TD_INT32, 1, &n, &in[i]));
+  int32_t *a = TD_DATA(in[0], int32_t), *b = TD_DATA(in[1], int32_t);
+  for (int64_t i = 0; i < n; i++) {
+    a[i] = i % 3 ? (int32_t)td_case_random(&seed) : odd[td_case_random(&seed) % TD_COUNT(odd)];
+    b[i] = i % 5 ? odd[td_case_random(&seed) % TD_COUNT(odd)] : (int32_t)(td_case_random(&seed) | 1);
+  }
+  for (int k = 0; k < 4; k++) {
+    td_op_run run = {.op = ops[k], .attrs = "T: int32", .in = in, .in_count = 2};
+    td_assert_runs(&run);
+    for (int64_t i = 0; i < n; i++) assert_int_equal(TD_DATA(run.out[0], int32_t)[i], divided(k, a[i], b[i]));
+    td_tensor_release(run.out[0]);
+  }
+  for (int i = 0; i < 2; i++) td_tensor_release(in[i]);
+}
+
 int main(void) {
   static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
                                              cmocka_unit_test(test_large_reductions),
@@ -365,6 +393,7 @@ int main(void) {
                                              cmocka_unit_test(test_erf),
                                              cmocka_unit_test(test_pow),
                                              cmocka_unit_test(test_tanh),
+                                             cmocka_unit_test(test_int32_divisions),
                                              cmocka_unit_test(test_rsqrt)};
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

@@ -115,8 +115,37 @@ static int Pow_FLOAT(const void *xv, const void *yv, void *zv, int64_t n, double
   }
   return TD_LOOP_OK;
 }
-#else /* two lanes of double are no match for it */
+
+/* Integer division has no vectors; double holds the quotient of two int32 exactly enough to cut it off. The divisors 0,
+ * an error (the result is 0), and -1, whose quotient may not fit, divide as 1 does. */
+#define DIVIDE_INT32(name, value)                                                                           \
+  static int name##_INT32(const void *xv, const void *yv, void *zv, int64_t n, double p) {                  \
+    const int32_t *x = xv, *y = yv;                                                                         \
+    int32_t *z = zv, zeros = 0;                                                                             \
+    (void)p;                                                                                                \
+    for (int64_t i = 0; i < n; i++) zeros |= y[i] == 0;                                                     \
+    TD_VECTOR_LOOP                                                                                          \
+    for (int64_t i = 0; i < n; i++) {                                                                       \
+      int32_t a = y[i] ? x[i] : 0, b = ((y[i] == 0) | (y[i] == -1)) ? 1 : y[i], sign = y[i] == -1;          \
+      int32_t q = (int32_t)((double)a / (double)b), r = (int32_t)((uint32_t)a - (uint32_t)q * (uint32_t)b); \
+      int32_t is_below = (r != 0) & ((r ^ b) < 0);                                                          \
+      (void)sign, (void)is_below;                                                                           \
+      z[i] = (int32_t)(value);                                                                              \
+    }                                                                                                       \
+    return zeros ? TD_LOOP_DIVIDES_BY_ZERO : TD_LOOP_OK;                                                    \
+  }
+DIVIDE_INT32(Div, sign ? 0 - (uint32_t)a : (uint32_t)q)
+DIVIDE_INT32(FloorDiv, sign ? 0 - (uint32_t)a : (uint32_t)(q - is_below))
+DIVIDE_INT32(TruncateMod, r)
+DIVIDE_INT32(FloorMod, is_below ? r + b : r)
+#define DIVISIONS(X)          \
+  X(Div, INT32, , , )         \
+  X(FloorDiv, INT32, , , )    \
+  X(TruncateMod, INT32, , , ) \
+  X(FloorMod, INT32, , , )
+#else /* two lanes of double are no match for the C library, nor for the divider */
 DEFINE(Pow, FLOAT, float, float, powf(a, b))
+#define DIVISIONS(X)
 #endif
 
 td_binary_fn TD_ISA_NAME(td_binary_loop)(int op, td_dtype t) {
@@ -126,6 +155,7 @@ td_binary_fn TD_ISA_NAME(td_binary_loop)(int op, td_dtype t) {
     return name##_##t;
     LOOPS(CASE)
     CASE(Pow, FLOAT, , , )
+    DIVISIONS(CASE)
     default:
       return NULL;
   }
