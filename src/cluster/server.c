@@ -87,10 +87,13 @@ static td_status create_devices(td_task *t, bool saves_wait_for_disk) {
   return TD_STATUS_OK;
 }
 
+/* Two even on small machines: a parameter server reads one worker's gradients while another waits for its weights. */
+static int default_loops(int cores) { return cores < 2 ? 1 : TD_MIN(TD_MAX(cores / 4, 2), 8); }
+
 static td_status create_threads(td_task *t, const td_server_options *o) {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
-  int loops = o->loops > 0 ? o->loops : TD_MIN(TD_MAX(cores / 4, 1), 8);
+  int loops = o->loops > 0 ? o->loops : default_loops(cores);
   t->pool = td_pool_create("compute", t->name, o->threads);
   t->control = td_control_create(t->name, MAX_CONTROL_THREADS);
   t->loops = td_new_array(td_loop *, (size_t)loops);
