@@ -9,7 +9,7 @@ or plain clients of tensord tasks (`session_master` in TF_CONFIG):
     tensorctl launch --ps 1 --chief --worker 1 -- python estimator.py
 
 Once all have ended, the model that the evaluator exported is loaded into a session on tensord, where it must give the
-predictions that Estimator.predict gives. Needs a TensorFlow with Estimator: up to 2.15.
+predictions that Estimator.predict gives with the exported weights. Needs a TensorFlow with Estimator: up to 2.15.
 """
 import glob
 import json
@@ -83,9 +83,8 @@ def take_part(args, tf):
     return 0 if result is None or result else 1
 
 
-def exported_predictions(tf, target, jobs, folder, images):
+def exported_predictions(tf, target, jobs, path, images):
     """The exported model, loaded into a session on tensord."""
-    path, = glob.glob(os.path.join(folder, "export", "digits", "*"))
     config = tf.ConfigProto(device_filters=["/job:ps"] if "ps" in jobs else [])
     with tf.Graph().as_default(), tf.Session(target, config=config) as session:
         meta = tf.saved_model.loader.load(session, [tf.saved_model.tag_constants.SERVING], path)
@@ -125,8 +124,11 @@ def run_job(args, tf):
         os.environ.pop("TF_CONFIG", None)
         e = estimator(tf, args.model, folder)
         metrics = e.evaluate(input_fn(tf, "dataset", images, labels, False))
-        predicted = [p["probabilities"] for p in e.predict(input_fn(tf, "dataset", images, labels, False))]
-        exported = exported_predictions(tf, "grpc://" + args.jobs["ps"][0], args.jobs, folder, images)
+        # Not the last checkpoint: the evaluator exports the first that has all steps, and a worker may be in one more.
+        path, = glob.glob(os.path.join(folder, "export", "digits", "*"))
+        predicted = [p["probabilities"] for p in e.predict(input_fn(tf, "dataset", images, labels, False),
+                                                           checkpoint_path=os.path.join(path, "variables", "variables"))]
+        exported = exported_predictions(tf, "grpc://" + args.jobs["ps"][0], args.jobs, path, images)
     print("held-out accuracy: %.3f at global step %d" % (metrics["accuracy"], metrics["global_step"]))
     difference = max(abs(a - b).max() for a, b in zip(predicted, exported))
     print("exported model on tensord: %d predictions, largest difference %.1e" % (len(exported), difference))
