@@ -69,8 +69,10 @@ static void helper_run(td_work *w) { (void)w; }
 
 /* Computation that becomes ready does not take the core from whoever runs there (the event loop that handed it over,
  * most of all, which has more to send): it starts where a core is idle, or when that thread sleeps. Shares of cores
- * stay as they are. */
-static void yield_to_others(void) { pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0}); }
+ * stay as they are. Where the system refuses, threads preempt as usual. */
+static void wake_without_preempting(void) {
+  pthread_setschedparam(pthread_self(), SCHED_BATCH, &(struct sched_param){0});
+}
 
 /* A helper is free again in the same critical section in which it reports: the next loop, which often follows at
  * once, counts on it although its thread has not gone back to sleep. */
@@ -79,7 +81,7 @@ static void *thread_main(void *arg) {
   current_pool = p;
   td_log_set_task(p->task);
   td_flush_denormals();
-  yield_to_others();
+  wake_without_preempting();
   pthread_mutex_lock(&p->lock);
   for (;;) {
     while (!p->head && !p->stopping) {
