@@ -390,7 +390,7 @@ static bool starts_in_order(const td_tensor *ids, int64_t segments) {
 }
 
 /* Sums or products of rows whose segments start in order, into the first rows of the data itself. Worth it for what
- * fits a core's cache; more is better cut into pieces. */
+ * fits a core's cache; more is better cut into pieces. The result keeps all of the data: it must be half of it. */
 enum { IN_PLACE_BYTES = 1 << 20 };
 static void run_in_place(const unsorted_work *w, char *data) {
   size_t row = (size_t)w->inner * w->size;
@@ -426,8 +426,8 @@ static td_status unsorted_compute(td_kernel_ctx *ctx) {
   TD_TRY(td_shape_append(&shape, segments));
   for (int d = ids->rank; d < data->rank; d++) TD_TRY(td_shape_append(&shape, data->dims[d]));
   unsorted_work w = {.s = ctx->state, .data = data->data, .ids = ids, .size = td_dtype_size((td_dtype)data->dtype)};
-  if (data->count && data->size <= IN_PLACE_BYTES && ids->rank == 1 && is_sum_or_product(w.s) &&
-      td_tensor_is_exclusive(data) && starts_in_order(ids, segments)) {
+  if (data->count && data->size <= IN_PLACE_BYTES && ids->rank == 1 && segments >= data->dims[0] / 2 &&
+      is_sum_or_product(w.s) && td_tensor_is_exclusive(data) && starts_in_order(ids, segments)) {
     w.inner = data->count / data->dims[0];
     run_in_place(&w, data->data);
     td_out_set(ctx, 0, td_tensor_slice(data, 0, segments));
