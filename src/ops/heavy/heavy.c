@@ -27,7 +27,7 @@ static bool is_thread_safe; /* written once, by td_heavy_table() */
 
 static CBLAS_TRANSPOSE transpose(char t) { return t == 'N' ? CblasNoTrans : t == 'T' ? CblasTrans : CblasConjTrans; }
 
-/* CBLAS counts in int. */
+/* CBLAS counts in int. A build on OpenMP, which a system may have in its place, asks for the thread's own setting. */
 static bool enter_blas(int64_t m, int64_t n, int64_t k, int64_t lda, int64_t ldb, int64_t ldc) {
   td_heavy_enter();
   return is_thread_safe && m <= INT_MAX && n <= INT_MAX && k <= INT_MAX && lda <= INT_MAX && ldb <= INT_MAX &&
