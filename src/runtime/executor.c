@@ -270,15 +270,7 @@ td_outcome td_run_kernel(td_run *r, const td_pnode *n, td_value *in, td_iteratio
     k->compute_async(&t->ctx);
     return TD_OUTCOME_LATER;
   }
-  td_kernel_ctx *ctx = &r->ctx;
-  ctx->kernel = n->kernel;
-  ctx->state = k->state;
-  ctx->in = in;
-  ctx->out = r->out;
-  ctx->is_dead = is_dead;
-  ctx->is_ref = n->flags & TD_PN_KEEPS_REF;
-  ctx->out_dead = false;
-  ctx->out_live_mask = 0;
+  td_kernel_ctx *ctx = td_run_context(r, n, in, is_dead);
   if (it) ctx->frame = it->id;
   return settle(r, n, ctx, k->compute(ctx)) ? TD_OUTCOME_DONE : TD_OUTCOME_FAILED;
 }

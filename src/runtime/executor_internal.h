@@ -153,6 +153,20 @@ void td_run_fail_at(td_run *r, const td_pnode *n, td_status status);
 /* Checks that a kernel's outputs are there as they must be. False: the run has failed, outputs are released. */
 bool td_run_check_outputs(td_run *r, const td_pnode *n, td_kernel_ctx *ctx);
 
+/* The run's own context, ready for a kernel that computes at once. */
+static inline td_kernel_ctx *td_run_context(td_run *r, const td_pnode *n, td_value *in, bool is_dead) {
+  td_kernel_ctx *ctx = &r->ctx;
+  ctx->kernel = n->kernel;
+  ctx->state = n->kernel->state;
+  ctx->in = in;
+  ctx->out = r->out;
+  ctx->is_dead = is_dead;
+  ctx->is_ref = n->flags & TD_PN_KEEPS_REF;
+  ctx->out_dead = false;
+  ctx->out_live_mask = 0;
+  return ctx;
+}
+
 /* td_node_execute(), recorded. */
 td_outcome td_run_traced(td_run *r, const td_pnode *n, td_value *in, td_iteration *it, bool is_dead, bool is_last);
 

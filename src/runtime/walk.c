@@ -201,13 +201,7 @@ static inline outcome run_kernel(const walk *w, const td_walk_op *op) {
   int fuel;
   if (td_run_is_costly(k, op->node, in, &fuel) && r->pool) return COSTLY;
   r->fuel -= fuel;
-  td_kernel_ctx *ctx = &r->ctx;
-  ctx->kernel = k;
-  ctx->state = k->state;
-  ctx->in = in;
-  ctx->out = r->out;
-  ctx->is_dead = ctx->is_ref = ctx->out_dead = false;
-  ctx->out_live_mask = 0;
+  td_kernel_ctx *ctx = td_run_context(r, op->node, in, false);
   td_status status = k->compute(ctx);
   release_inputs(w, op);
   if (__builtin_expect(status != NULL, 0)) {
