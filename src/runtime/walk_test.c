@@ -53,76 +53,56 @@ static void add_value(loop_text *t, const char *name) {
   snprintf(t->values[t->count++], sizeof t->values[0], "%s", name);
 }
 
-/* A condition within the body, on two of its values: sw<i>:0 or sw<i>:1 is live. */
-static void add_switch(loop_text *t, int i) {
-  td_strbuf_printf(&t->b, "l%d = TestLess(%s, %s)\nsw%d = Switch(%s, l%d) T:int32\n", i, any(t), any(t), i, any(t), i);
+/* What a loop's body is made of: '#' is a node's number, '$' any value of the body so far, '@' any node of it. Each
+ * adds the value v#. A condition within the body, on two of its values, leaves sw#:0 or sw#:1 alive. */
+#define SWITCH "l# = TestLess($, $)\nsw# = Switch($, l#) T:int32\n"
+static const char *const parts[] = {
+    "v# = TestAdd($, $)\n",
+    "v# = TestAddInPlace($, $)\n",
+    "v# = TestAddInPlace($, $)\n", /* more often than others */
+    "v# = Identity($, ^@) T:int32\n",
+    "a# = Identity($) T:int32\nb# = Identity(a#) T:int32\nv# = TestPass(b#)\n",
+    "v# = Const(^@) value:# dtype:int32\n",
+    "v# = TestSum($, $, $) N:3\n",
+    "n# = NoOp(^@, ^@)\nv# = Identity($, ^n#) T:int32\n",
+    /* the branches compute */
+    SWITCH
+    "c# = Const(^sw#) value:2 dtype:int32\nf# = TestAddInPlace(sw#, c#)\n"
+    "t# = Identity(sw#:1, ^@) T:int32\nm# = Merge(f#, t#) T:int32 N:2\nv# = TestAdd(m#, m#:1)\n",
+    /* they are constants that nothing but control edges makes dead */
+    SWITCH
+    "pf# = Identity(sw#) T:int32\npt# = Identity(sw#:1) T:int32\n"
+    "cf# = Const(^pf#) value:3 dtype:int32\nct# = Const(^pt#) value:4 dtype:int32\n"
+    "cc# = Const(^ct#) value:5 dtype:int32\nat# = TestAdd(ct#, cc#)\nv# = Merge(cf#, at#) T:int32 N:2\n",
+    /* a control trigger behind a dead branch */
+    SWITCH
+    "q# = NoOp(^sw#)\nd# = Identity(sw#) T:int32\nct# = ControlTrigger(^d#, ^q#)\n"
+    "v# = Identity($, ^ct#) T:int32\n",
+    /* now and then something costly */
+    SWITCH
+    "w# = TestWide(sw#)\nk# = TestSlow(w#) us:1\nt# = Identity(sw#:1) T:int32\n"
+    "v# = Merge(t#, k#) T:int32 N:2\n",
+    /* both inputs of a Merge live */
+    "y# = Const(^@) value:1 dtype:int32\nz# = Const(^@) value:1 dtype:int32\nv# = Merge(y#, z#) T:int32 N:2\n",
+};
+
+static void add_part(loop_text *t, const char *part, int number) {
+  for (const char *c = part; *c; c++) {
+    if (*c == '#')
+      td_strbuf_printf(&t->b, "%d", number);
+    else if (*c == '$')
+      td_strbuf_puts(&t->b, any(t));
+    else if (*c == '@')
+      td_strbuf_puts(&t->b, any_node(t));
+    else
+      td_strbuf_printf(&t->b, "%c", *c);
+  }
 }
 
 static void body_node(loop_text *t, int i) {
-  td_strbuf *b = &t->b;
   char name[16];
   snprintf(name, sizeof name, "v%d", i);
-  switch (next_random(&t->seed) % 13) {
-    case 0:
-      td_strbuf_printf(b, "v%d = TestAdd(%s, %s)\n", i, any(t), any(t));
-      break;
-    case 1:
-    case 2:
-      td_strbuf_printf(b, "v%d = TestAddInPlace(%s, %s)\n", i, any(t), any(t));
-      break;
-    case 3:
-      td_strbuf_printf(b, "v%d = Identity(%s, ^%s) T:int32\n", i, any(t), any_node(t));
-      break;
-    case 4:
-      td_strbuf_printf(b, "a%d = Identity(%s) T:int32\nb%d = Identity(a%d) T:int32\nv%d = TestPass(b%d)\n", i, any(t),
-                       i, i, i, i);
-      break;
-    case 5:
-      td_strbuf_printf(b, "v%d = Const(^%s) value:%d dtype:int32\n", i, any_node(t), i);
-      break;
-    case 6:
-      td_strbuf_printf(b, "v%d = TestSum(%s, %s, %s) N:3\n", i, any(t), any(t), any(t));
-      break;
-    case 7: /* the branches compute */
-      add_switch(t, i);
-      td_strbuf_printf(b,
-                       "c%d = Const(^sw%d) value:2 dtype:int32\nf%d = TestAddInPlace(sw%d, c%d)\n"
-                       "t%d = Identity(sw%d:1, ^%s) T:int32\nm%d = Merge(f%d, t%d) T:int32 N:2\n"
-                       "v%d = TestAdd(m%d, m%d:1)\n",
-                       i, i, i, i, i, i, i, any_node(t), i, i, i, i, i, i);
-      break;
-    case 8: /* they are constants that nothing but control edges makes dead */
-      add_switch(t, i);
-      td_strbuf_printf(b,
-                       "pf%d = Identity(sw%d) T:int32\npt%d = Identity(sw%d:1) T:int32\n"
-                       "cf%d = Const(^pf%d) value:3 dtype:int32\nct%d = Const(^pt%d) value:4 dtype:int32\n"
-                       "cc%d = Const(^ct%d) value:5 dtype:int32\nat%d = TestAdd(ct%d, cc%d)\n"
-                       "v%d = Merge(cf%d, at%d) T:int32 N:2\n",
-                       i, i, i, i, i, i, i, i, i, i, i, i, i, i, i, i);
-      break;
-    case 9:
-      td_strbuf_printf(b, "n%d = NoOp(^%s, ^%s)\nv%d = Identity(%s, ^n%d) T:int32\n", i, any_node(t), any_node(t), i,
-                       any(t), i);
-      break;
-    case 10: /* a control trigger behind a dead branch */
-      add_switch(t, i);
-      td_strbuf_printf(b, "q%d = NoOp(^sw%d)\nd%d = Identity(sw%d) T:int32\nct%d = ControlTrigger(^d%d, ^q%d)\n", i, i,
-                       i, i, i, i, i);
-      td_strbuf_printf(b, "v%d = Identity(%s, ^ct%d) T:int32\n", i, any(t), i);
-      break;
-    case 11: /* now and then something costly */
-      add_switch(t, i);
-      td_strbuf_printf(b,
-                       "w%d = TestWide(sw%d)\nk%d = TestSlow(w%d) us:1\nt%d = Identity(sw%d:1) T:int32\n"
-                       "v%d = Merge(t%d, k%d) T:int32 N:2\n",
-                       i, i, i, i, i, i, i, i, i);
-      break;
-    default: /* both inputs of a Merge live */
-      td_strbuf_printf(b, "z%d = Const(^%s) value:1 dtype:int32\nz2%d = Const(^%s) value:1 dtype:int32\n", i,
-                       any_node(t), i, any_node(t));
-      td_strbuf_printf(b, "v%d = Merge(z%d, z2%d) T:int32 N:2\n", i, i, i);
-      break;
-  }
+  add_part(t, parts[next_random(&t->seed) % TD_COUNT(parts)], i);
   add_value(t, name);
 }
 
@@ -164,7 +144,7 @@ static void make_loop(loop_text *t, uint32_t seed, bool ending) {
   int nodes = 1 + (int)(next_random(&t->seed) % 16);
   for (int i = 0; i < nodes; i++) body_node(t, i);
   if (ending) {
-    add_switch(t, 50);
+    add_part(t, SWITCH, 50);
     td_strbuf_puts(b, next_random(&t->seed) % 2 ? "v50 = Identity(sw50:1) T:int32\n" : "v50 = TestFail(sw50)\n");
     if (next_random(&t->seed) % 2) add_value(t, "v50");
   }
