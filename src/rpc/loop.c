@@ -225,9 +225,9 @@ static bool spin_pays(td_loop *l) {
   return true;
 }
 
-/* Polls for a short while; the core is offered to others each time round, and given up when somebody takes it. Then
- * spinning does not pay, whatever has come meanwhile: a thread that yields stays in this core's queue, behind a long
- * computation perhaps, where one that sleeps would have been woken on an idle core. */
+/* Polls for a short while; the core is offered to others each time round, and given up when somebody takes it. Spinning
+ * has to earn its score anew then: a thread that yields stays in this core's queue, behind a long computation perhaps,
+ * where one that sleeps would have been woken on an idle core. */
 static int spin(td_loop *l) {
   uint64_t start = td_now_ns(), before = start;
   for (;;) {
