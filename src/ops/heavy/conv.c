@@ -28,7 +28,7 @@ typedef struct plan {
   /* immutable */
   kind kind;
   td_heavy_conv p;
-  bool usable;
+  bool usable, keeps_runs;
   dnnl_primitive_t primitive, reorder; /* reorder: of the filter, into or out of the primitive's layout; or NULL */
   dnnl_memory_desc_t input_md, filter_md, packed_md, output_md, scratch_md;
   /* guarded by the cache's lock */
@@ -206,6 +206,7 @@ static bool build(plan *p) {
   p->packed_md = *dnnl_primitive_desc_query_md(
       pd, p->kind == BACKWARD_FILTER ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
   p->scratch_md = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+  p->keeps_runs = dnnl_memory_desc_get_size(&p->scratch_md) + dnnl_memory_desc_get_size(&p->packed_md) <= KEPT_BYTES;
   ok = dnnl_primitive_create(&p->primitive, pd) == dnnl_success && make_reorder(p);
 cleanup:
   if (pd) dnnl_primitive_desc_destroy(pd);
@@ -227,13 +228,16 @@ static size_t set_of(kind kind, const td_heavy_conv *c) {
 /* Drops a reference; the lock is held. Returns the plan when it is to be destroyed (outside the lock). */
 static plan *unref(plan *p) { return --p->refs == 0 ? p : NULL; }
 
-static plan *find(plan **set, kind kind, const td_heavy_conv *c) {
+/* One reference; *out_run: one of its idle runs, if it has any. */
+static plan *find(plan **set, kind kind, const td_heavy_conv *c, run **out_run) {
   for (int i = 0; i < WAYS; i++) {
-    if (set[i] && set[i]->kind == kind && !memcmp(&set[i]->p, c, sizeof *c)) {
-      set[i]->last_use = ++cache.clock;
-      set[i]->refs++;
-      return set[i];
-    }
+    plan *p = set[i];
+    if (!p || p->kind != kind || memcmp(&p->p, c, sizeof *c)) continue;
+    p->last_use = ++cache.clock;
+    p->refs++;
+    *out_run = p->idle;
+    if (p->idle) p->idle = p->idle->next, p->idle_count--;
+    return p;
   }
   return NULL;
 }
@@ -254,11 +258,13 @@ static plan *insert(plan **set, plan *p) {
   return old ? unref(old) : NULL;
 }
 
-/* The plan for a case, with one reference; NULL without memory. Two threads may build the same one: the first stays. */
-static plan *plan_get(kind kind, const td_heavy_conv *c) {
+/* The plan for a case, with one reference; NULL without memory. Two threads may build the same one: the first stays.
+ * *out_run: as find(). */
+static plan *plan_get(kind kind, const td_heavy_conv *c, run **out_run) {
   plan **set = cache.plans[set_of(kind, c)];
+  *out_run = NULL;
   pthread_mutex_lock(&cache.lock);
-  plan *p = find(set, kind, c);
+  plan *p = find(set, kind, c, out_run);
   pthread_mutex_unlock(&cache.lock);
   if (p) return p;
   plan *fresh = calloc(1, sizeof *fresh), *dead;
@@ -268,7 +274,7 @@ static plan *plan_get(kind kind, const td_heavy_conv *c) {
   fresh->refs = 2; /* the cache's and the caller's */
   fresh->usable = build(fresh);
   pthread_mutex_lock(&cache.lock);
-  p = find(set, kind, c);
+  p = find(set, kind, c, out_run);
   if (p) {
     dead = fresh;
   } else {
@@ -280,18 +286,9 @@ static plan *plan_get(kind kind, const td_heavy_conv *c) {
   return p;
 }
 
-static run *run_get(plan *p) {
-  pthread_mutex_lock(&cache.lock);
-  run *r = p->idle;
-  if (r) p->idle = r->next, p->idle_count--;
-  pthread_mutex_unlock(&cache.lock);
-  return r ? r : run_create(p);
-}
-
 static void plan_put(plan *p, run *r) {
-  size_t kept = dnnl_memory_desc_get_size(&p->scratch_md) + dnnl_memory_desc_get_size(&p->packed_md);
   pthread_mutex_lock(&cache.lock);
-  if (r && p->idle_count < IDLE_RUNS && kept <= KEPT_BYTES) {
+  if (r && p->idle_count < IDLE_RUNS && p->keeps_runs) {
     r->next = p->idle;
     p->idle = r;
     p->idle_count++;
@@ -331,9 +328,10 @@ static bool execute(const plan *p, run *r, void *input, void *filter, void *outp
 static bool convolve(kind kind, const td_heavy_conv *c, const void *input, const void *filter, const void *output) {
   pthread_once(&engine_once, create_engine);
   td_heavy_enter();
-  plan *p = plan_get(kind, c);
+  run *r;
+  plan *p = plan_get(kind, c, &r);
   if (!p) return false;
-  run *r = p->usable ? run_get(p) : NULL;
+  if (!r && p->usable) r = run_create(p);
   bool ok = r && execute(p, r, (void *)(uintptr_t)input, (void *)(uintptr_t)filter, (void *)(uintptr_t)output);
   plan_put(p, r);
   return ok;
