@@ -51,6 +51,13 @@ const td_cluster_spec *td_peers_cluster(const td_peers *p) { return p->cluster; 
 
 const char *td_peers_own_name(const td_peers *p) { return p->own_name; }
 
+/* Tasks lie in the same order on both sides: what is the shift to the peer is minus the shift from it. Loops of several
+ * tasks thus spread over those of a common peer. */
+static int lane_shift(const td_peers *p, const td_cluster_task *peer) {
+  const td_cluster_task *own = td_cluster_spec_find(p->cluster, td_str_of(p->own_name));
+  return own ? (int)(own - peer) : 0;
+}
+
 td_worker *td_peers_find(td_peers *p, td_str name) {
   if (td_str_is(name, p->own_name)) return p->self;
   pthread_rwlock_rdlock(&p->lock);
@@ -62,7 +69,7 @@ td_worker *td_peers_find(td_peers *p, td_str name) {
   pthread_rwlock_wrlock(&p->lock);
   w = td_map_get(&p->workers, name);
   if (!w) {
-    w = td_remote_worker_create(p->task, t);
+    w = td_remote_worker_create(p->task, t, lane_shift(p, t));
     td_map_put(&p->workers, td_str_of(t->name), w);
   }
   pthread_rwlock_unlock(&p->lock);

@@ -22,7 +22,9 @@ const char *td_peers_own_name(const td_peers *p);
 /* The two implementations. */
 td_worker *td_local_worker_create(td_task *task, const char *name);
 void td_local_worker_destroy(td_worker *w);
-td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer);
+/* `lane_shift`: a neighbour's loop serves our loop i that is as many further. Where both sides see the opposite shift,
+ * a step and what its tasks ask each other for stay on one pair of loops. */
+td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer, int lane_shift);
 void td_remote_worker_destroy(td_worker *w);
 
 #endif /* TD_CLUSTER_PEERS_H_ */

@@ -37,6 +37,7 @@ typedef struct step_rendezvous {
   pthread_mutex_t lock;
   /* guarded by lock */
   td_peers *peers;     /* NULL until attached */
+  td_loop *home;       /* the loop that attached them; NULL: another thread did */
   remote_recv pending; /* ring head */
   remote_recv *queued, **queued_last;
   bool flushes; /* `flush` is on its way to a loop */
@@ -228,6 +229,7 @@ static void recv_batched(step_rendezvous *r, td_worker *w, const td_rendezvous_k
   remote_recv *p = remote_recv_create(r, key, frame, request);
   p->worker = w;
   pthread_mutex_lock(&r->lock);
+  td_loop *home = r->home;
   bool is_linked = link_recv(r, p), posts = is_linked && !r->flushes;
   if (is_linked) {
     *r->queued_last = p;
@@ -238,7 +240,7 @@ static void recv_batched(step_rendezvous *r, td_worker *w, const td_rendezvous_k
     td_rendezvous_retain(&r->base);
   }
   pthread_mutex_unlock(&r->lock);
-  if (posts) td_loop_post(w->ops->loop(w), &r->flush);
+  if (posts) td_loop_post(w->ops->loop(w, home), &r->flush);
   if (!is_linked) refuse(p);
 }
 
@@ -326,7 +328,10 @@ td_rendezvous *td_step_rendezvous_create(int64_t step_id) {
 void td_step_rendezvous_attach(td_rendezvous *base, td_peers *peers) {
   step_rendezvous *r = (step_rendezvous *)base;
   pthread_mutex_lock(&r->lock);
-  if (!r->peers) r->peers = td_peers_retain(peers);
+  if (!r->peers) {
+    r->peers = td_peers_retain(peers);
+    r->home = td_loop_current();
+  }
   pthread_mutex_unlock(&r->lock);
 }
 

@@ -21,6 +21,7 @@ enum { DIALECT_UNKNOWN = -1 };
 typedef struct remote_worker {
   td_worker base;
   td_task *task;
+  int lane_shift;
   char *name, *address;
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
@@ -65,9 +66,12 @@ static int loop_index(const remote_worker *w) {
   return 0;
 }
 
-static td_loop *loop_of(const td_worker *base) {
-  const remote_worker *w = (const remote_worker *)base;
-  return w->task->loops[loop_index(w)];
+static td_loop *loop_of(const td_worker *base, td_loop *home) {
+  const td_task *task = ((const remote_worker *)base)->task;
+  td_loop *current = td_loop_current();
+  for (int i = 0; i < task->loop_count; i++)
+    if (task->loops[i] == current) return current;
+  return home ? home : task->loops[0];
 }
 
 /* That loop's channel. */
@@ -76,7 +80,8 @@ static td_status channel(remote_worker *w, td_channel **out) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&w->lock);
   if (!w->channels[i]) {
-    td_channel_options options = {.neighbours = !w->task->no_neighbours, .trunks = true};
+    int n = w->task->loop_count, lane = ((i + w->lane_shift) % n + n) % n;
+    td_channel_options options = {.neighbours = !w->task->no_neighbours, .lane = lane, .trunks = true};
     s = td_channel_create(w->task->loops[i], w->address, &options, &w->channels[i]);
   }
   *out = w->channels[i];
@@ -565,9 +570,10 @@ static const td_worker_ops ops = {
     .dialect = dialect_of,
 };
 
-td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer) {
+td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer, int lane_shift) {
   remote_worker *w = td_new(remote_worker);
   w->task = task;
+  w->lane_shift = lane_shift;
   w->name = td_strdup(peer->name);
   w->address = td_strdup(peer->address);
   w->base = (td_worker){.ops = &ops, .task_name = w->name};

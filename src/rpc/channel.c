@@ -120,7 +120,7 @@ static void attempt_connected(td_channel *c, td_stream *io) {
 static void try_next(td_channel *c, int error) {
   while (c->next_address < c->found.count) {
     td_address *a = &c->found.items[c->next_address++];
-    td_stream *neighbour = c->options.neighbours ? td_neighbour_connect(a) : NULL;
+    td_stream *neighbour = c->options.neighbours ? td_neighbour_connect(a, c->options.lane) : NULL;
     if (neighbour) {
       attempt_connected(c, neighbour);
       return;

@@ -151,6 +151,7 @@ static void run_input(td_work *w) {
                        .piece = (how & 15) == 15 ? SIZE_MAX : (size_t)1 << (how & 15),
                        .refuse = how & 32,
                        .closed = &closed};
+  atomic_fetch_add(&server->shards[0].conn_count, 1); /* it was accepted */
   td_conn *c = td_server_conn_begin(&server->shards[0], &m->base, "fuzz");
   td_conn_retain(c);
   for (int turns = 0; !closed && m->size; turns++) {

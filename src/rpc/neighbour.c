@@ -418,31 +418,32 @@ td_stream *td_neighbour_stream_create(int fd) {
 
 /* ---- addresses -------------------------------------------------------------------------------------------- */
 
-static void abstract_address(const struct sockaddr *ip, td_address *out) {
+static void abstract_address(const struct sockaddr *ip, int lane, td_address *out) {
   struct sockaddr_un *u = (struct sockaddr_un *)&out->storage;
   char *name = td_address_name(ip);
   memset(out, 0, sizeof *out);
   u->sun_family = AF_UNIX;
   int size = snprintf(u->sun_path + 1, sizeof u->sun_path - 1, "tensord/1/%s", name); /* at most 70 bytes */
+  if (lane) size += snprintf(u->sun_path + 1 + size, sizeof u->sun_path - 1 - (size_t)size, "/%d", lane);
   out->size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
   td_free(name);
 }
 
-bool td_neighbour_address(const td_address *bound, td_address *out) {
+bool td_neighbour_address(const td_address *bound, int lane, td_address *out) {
   if (bound->storage.ss_family != AF_INET && bound->storage.ss_family != AF_INET6) return false;
-  abstract_address((const struct sockaddr *)&bound->storage, out);
+  abstract_address((const struct sockaddr *)&bound->storage, lane, out);
   return true;
 }
 
 /* The address as the server may have bound it, most exact first: itself, any of its family, any. False: no more. */
-static bool bound_as(const td_address *address, int i, td_address *out) {
-  if (i == 0) return td_neighbour_address(address, out);
+static bool bound_as(const td_address *address, int i, int lane, td_address *out) {
+  if (i == 0) return td_neighbour_address(address, lane, out);
   int port = td_address_port((const struct sockaddr *)&address->storage);
   struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
   bool is_v4 = address->storage.ss_family == AF_INET;
   if (i > 2 - !is_v4) return false;
-  abstract_address(is_v4 && i == 1 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, out);
+  abstract_address(is_v4 && i == 1 ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, lane, out);
   return true;
 }
 
@@ -473,13 +474,13 @@ static int connect_to(const td_address *a) {
   return -1;
 }
 
-td_stream *td_neighbour_connect(const td_address *address) {
+td_stream *td_neighbour_connect(const td_address *address, int lane) {
   td_address name;
   if ((address->storage.ss_family != AF_INET && address->storage.ss_family != AF_INET6) || !is_own(address))
     return NULL;
-  for (int i = 0; bound_as(address, i, &name); i++) {
+  for (int i = 0; bound_as(address, i, lane, &name); i++) {
     int fd = connect_to(&name);
     if (fd >= 0) return td_neighbour_stream_create(fd);
   }
-  return NULL;
+  return lane ? td_neighbour_connect(address, 0) : NULL;
 }

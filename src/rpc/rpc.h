@@ -84,6 +84,7 @@ typedef struct td_channel_options {
   uint64_t keepalive_ns;    /* ping after so much silence while calls are in flight; 0: never */
   uint64_t max_backoff_ns;  /* 0: 1 s, as TensorFlow's */
   bool neighbours;          /* a server of this machine and user is reached through memory, if it offers that */
+  int lane;                 /* which of a neighbour's loops shall serve it, if it has so many */
   bool trunks;              /* small calls share a stream, with a server that knows how (trunk.h) */
   const char *user_agent;   /* NULL: "tensord/<version>" */
 } td_channel_options;

@@ -197,9 +197,17 @@ static void take(void *service, td_call *call, td_str request) {
   td_call_reply(call, &reply);
 }
 
+/* The number of the loop that serves it. */
+static void which_loop(void *service, td_call *call, td_str request) {
+  td_payload reply = {0};
+  td_payload_copy(&reply, td_call_loop(call) == ((fixture *)service)->loops[0] ? "0" : "1", 1);
+  td_call_reply(call, &reply);
+}
+
 static const td_method METHODS[] = {
-    {"/t/Echo", echo, NULL}, {"/t/Later", later, NULL}, {"/t/Hold", hold, NULL},      {"/t/Stick", stick, NULL},
-    {"/t/Give", give, NULL}, {"/t/About", about, NULL}, {"/t/Forbidden", echo, NULL}, {"/t/Take", take, take_receiver},
+    {"/t/Loop", which_loop, NULL}, {"/t/Echo", echo, NULL},      {"/t/Later", later, NULL},
+    {"/t/Hold", hold, NULL},       {"/t/Stick", stick, NULL},    {"/t/Give", give, NULL},
+    {"/t/About", about, NULL},     {"/t/Forbidden", echo, NULL}, {"/t/Take", take, take_receiver},
 };
 
 /* ---- fixture ---------------------------------------------------------------------------------------------- */
@@ -829,6 +837,29 @@ static void storms_pass(void **state) {
   assert_int_equal(call_code(*state, "/t/Echo", TD_STR("on"), TD_STR("on")), TD_OK);
 }
 
+/* Which loop serves a new channel to the server; the channel comes back, connected. */
+static td_channel *expect_loop(fixture *f, bool neighbours, int lane, const char *loop) {
+  td_channel *usual = f->channel, *c;
+  td_channel_options o = {.neighbours = neighbours, .lane = lane};
+  assert_null(td_channel_create(f->client_loop, f->address, &o, &c));
+  f->channel = c;
+  assert_int_equal(call_code(f, "/t/Loop", TD_STR(""), td_str_of(loop)), TD_OK);
+  f->channel = usual;
+  return c;
+}
+
+static void neighbours_choose_their_loop(void **state) {
+  static const int lanes[] = {1, 1, 0, 1, 7}; /* there are two */
+  for (size_t i = 0; i < TD_COUNT(lanes); i++)
+    td_channel_destroy(expect_loop(*state, true, lanes[i], lanes[i] == 1 ? "1" : "0"));
+}
+
+static void others_go_where_fewest_are(void **state) {
+  td_channel *open[4];
+  for (int i = 0; i < 4; i++) open[i] = expect_loop(*state, false, 1, i % 2 ? "1" : "0");
+  for (int i = 0; i < 4; i++) td_channel_destroy(open[i]);
+}
+
 #define EACH_WAY(test)                                                                                    \
   {#test " (tcp)", test, setup_tcp, teardown, NULL}, {#test " (unix)", test, setup_unix, teardown, NULL}, \
       {#test " (neighbours)", test, setup_neighbours, teardown, NULL}, {                                  \
@@ -856,6 +887,8 @@ int main(void) {
       EACH_WAY(storms_pass),
       EACH_WAY(patient_calls),
       EACH_WAY(patient_calls_are_withdrawn),
+      cmocka_unit_test_setup_teardown(neighbours_choose_their_loop, setup_neighbours, teardown),
+      cmocka_unit_test_setup_teardown(others_go_where_fewest_are, setup_tcp, teardown),
       cmocka_unit_test_setup_teardown(unresolvable_names_fail, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

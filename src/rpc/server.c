@@ -28,6 +28,7 @@ struct td_listener {
   td_timer resume; /* after running out of descriptors */
   char *unix_path; /* to be removed at the end; NULL: none */
   bool watched, is_for_neighbours;
+  int lane; /* of neighbours: which loop serves them */
 };
 
 /* ---- creation --------------------------------------------------------------------------------------------- */
@@ -129,17 +130,19 @@ static td_listener *add_listener(td_rpc_server *s, int fd) {
   return l;
 }
 
-/* Neighbours come by an address of their own. Without it they come by TCP. */
-static void listen_for_neighbours(td_rpc_server *s, const td_address *bound) {
+/* Neighbours come by addresses of their own. Without these they come by TCP. */
+static void listen_for_neighbours(td_rpc_server *s, const td_address *bound, int lane) {
   td_address address;
   int fd;
-  if (!td_neighbour_address(bound, &address)) return;
+  if (!td_neighbour_address(bound, lane, &address)) return;
   td_status status = open_listener(&address, &fd);
   if (status) {
     td_info("Neighbours will connect by TCP: %s", td_status_message(status));
     td_status_free(status);
   } else {
-    add_listener(s, fd)->is_for_neighbours = true;
+    td_listener *l = add_listener(s, fd);
+    l->is_for_neighbours = true;
+    l->lane = lane;
   }
 }
 
@@ -167,7 +170,7 @@ td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_p
   if (found.items[used].storage.ss_family == AF_UNIX)
     l->unix_path = td_strdup(((struct sockaddr_un *)&found.items[used].storage)->sun_path);
   if (out_port) *out_port = td_address_port((struct sockaddr *)&bound.storage);
-  if (s->options.neighbours) listen_for_neighbours(s, &bound);
+  for (int i = 0; s->options.neighbours && i < s->shard_count; i++) listen_for_neighbours(s, &bound, i);
   return TD_STATUS_OK;
 }
 
@@ -183,6 +186,7 @@ typedef struct new_conn {
 td_conn *td_server_conn_begin(td_server_shard *shard, td_stream *io, const char *peer) {
   if (shard->closed) {
     io->ops->close(io);
+    atomic_fetch_sub_explicit(&shard->conn_count, 1, memory_order_relaxed);
     return NULL;
   }
   const td_rpc_server_options *o = &shard->server->options;
@@ -204,6 +208,7 @@ td_conn *td_server_conn_begin(td_server_shard *shard, td_stream *io, const char 
     td_warn("%s", td_status_message(status));
     td_status_free(status);
     td_free(conn);
+    atomic_fetch_sub_explicit(&shard->conn_count, 1, memory_order_relaxed);
     return NULL;
   }
   conn->next = shard->conns;
@@ -222,11 +227,22 @@ static void new_conn_run(td_work *w) {
   td_server_release(s);
 }
 
+/* The first of those with the fewest connections. */
+static td_server_shard *emptiest(td_rpc_server *s) {
+  td_server_shard *found = s->shards;
+  for (td_server_shard *x = s->shards + 1; x < s->shards + s->shard_count; x++)
+    if (atomic_load_explicit(&x->conn_count, memory_order_relaxed) <
+        atomic_load_explicit(&found->conn_count, memory_order_relaxed))
+      found = x;
+  return found;
+}
+
 static void accepted(td_listener *l, int fd, const struct sockaddr *address) {
   td_rpc_server *s = l->server;
   td_stream *io = l->is_for_neighbours ? td_neighbour_stream_create(fd) : td_socket_stream_create(fd);
   if (!io) return; /* another user's process: not for it */
-  td_server_shard *shard = &s->shards[s->next_shard++ % (unsigned)s->shard_count];
+  td_server_shard *shard = l->is_for_neighbours ? &s->shards[l->lane] : emptiest(s);
+  atomic_fetch_add_explicit(&shard->conn_count, 1, memory_order_relaxed);
   char *peer = td_address_name(address);
   if (td_loop_is_current(shard->loop)) {
     td_server_conn_begin(shard, io, peer);

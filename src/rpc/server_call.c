@@ -482,6 +482,7 @@ static void on_lost(td_conn *h2, td_status why) {
   if (conn->previous) conn->previous->next = conn->next;
   if (!conn->previous) conn->shard->conns = conn->next;
   if (conn->next) conn->next->previous = conn->previous;
+  atomic_fetch_sub_explicit(&conn->shard->conn_count, 1, memory_order_relaxed);
   for (td_call *call = conn->shard->calls; call; call = call->next)
     if (call->conn == conn) call->conn = NULL;
   td_free(conn);

@@ -65,6 +65,7 @@ struct td_server_shard {
   td_rpc_server *server;
   td_loop *loop;
   td_server_conn *conns;
+  atomic_int conn_count; /* of those, and of those accepted for this loop that it has not begun */
   td_call *calls, *spare;
   int spare_count;
   bool stopping, closed;
@@ -80,7 +81,6 @@ struct td_rpc_server {
   int shard_count;
   td_gather_budget buffered; /* atomic */
   td_listener *listeners;    /* loop 0 once started */
-  unsigned next_shard;       /* loop 0 */
   _Atomic int references;    /* the owner, and each shard until it has no call */
 
   pthread_mutex_t lock;

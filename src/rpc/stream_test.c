@@ -364,10 +364,10 @@ static void strangers_are_no_neighbours(void **state) {
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(1)};
   td_address a = {.size = sizeof in};
   memcpy(&a.storage, &in, sizeof in);
-  assert_null(td_neighbour_connect(&a));  /* nobody listens */
-  in.sin_addr.s_addr = htonl(0xc0000201); /* 192.0.2.1: no address of this machine */
+  assert_null(td_neighbour_connect(&a, 1)); /* nobody listens */
+  in.sin_addr.s_addr = htonl(0xc0000201);   /* 192.0.2.1: no address of this machine */
   memcpy(&a.storage, &in, sizeof in);
-  assert_null(td_neighbour_connect(&a));
+  assert_null(td_neighbour_connect(&a, 1));
 }
 
 static void tcp_does_not_delay(void **state) {
