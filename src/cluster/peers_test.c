@@ -12,7 +12,7 @@
 
 static void test_tasks_by_name(void **state) {
   td_cluster_spec *spec;
-  td_task task = {0};
+  td_task task = {.loop_count = 2};
   assert_null(td_cluster_spec_parse(TD_STR("ps|h:1;h:2,worker|h:3"), &spec));
   td_peers *p = td_peers_create(&task, spec, "/job:ps/replica:0/task:1");
   td_worker *self = td_peers_find(p, TD_STR("/job:ps/replica:0/task:1"));

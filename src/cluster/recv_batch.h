@@ -4,10 +4,11 @@
  *
  *   request   1 step_id, 7 request_id and the keys: 2 key (repeated), and 6 true to have this set of keys numbered, or
  *             8 a set's number (key_sets.h); or, for those that are left, 1 step_id, 3 batch, 7 request_id
- *   reply     sent in the turn of the loop in which one tensor is there, with all that are there by then. 4 sent_us; 5
- * batch, if some are left; 6 the set's number, once, if that was asked for and granted; then of each tensor, in this
- * order, 1 the place of its key in the request and one of 2 TensorProto, 3 a number: 1 it is dead, 2 it is too large to
- * share a message: ask for it by RecvTensor. Or only 8: true: the set's number is not known
+ *   reply     sent in the turn of the loop in which one tensor is there, with all that are there by then. 4 sent_us;
+ *             5 batch, if some are left; 6 the set's number, once, if that was asked for and granted; then of each
+ *             tensor, in this order, 1 the place of its key in the request and one of 2 TensorProto, 3 a number: 1 it
+ *             is dead, 2 it is too large to share a message: ask for it by RecvTensor. Or only 8: true: the set's
+ *             number is not known
  *
  * So tensors that are made one after the other gather while the reply before them is on its way: as the calls take
  * longer, they get fewer.

@@ -11,7 +11,7 @@
 /* One reference. */
 td_rendezvous *td_step_rendezvous_create(int64_t step_id);
 /* Where to ask for remote tensors; from the session of the first RunGraph, later calls change nothing. What pool
- * threads ask for goes out on the loop that calls this, with the step's other messages. */
+ * threads ask for in batches goes out on the loop that calls this, with the step's other messages. */
 void td_step_rendezvous_attach(td_rendezvous *r, td_peers *peers);
 /* What is asked of other tasks and has not come, for status pages and logs: calls visit(arg, key text, asked since)
  * with a lock held. */

@@ -21,7 +21,7 @@ enum { DIALECT_UNKNOWN = -1 };
 typedef struct remote_worker {
   td_worker base;
   td_task *task;
-  int lane_shift;
+  int lane_shift; /* 0 … loop_count - 1 */
   char *name, *address;
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
@@ -58,20 +58,20 @@ static const ProtobufCMessageDescriptor *reply_type(td_worker_method m) {
   }
 }
 
-/* The calling loop; the first one on other threads. */
-static int loop_index(const remote_worker *w) {
-  td_loop *current = td_loop_current();
-  for (int i = 0; i < w->task->loop_count; i++)
-    if (w->task->loops[i] == current) return i;
-  return 0;
+/* -1: it is none of the task's. */
+static int index_of(const td_task *task, const td_loop *loop) {
+  for (int i = 0; i < task->loop_count; i++)
+    if (task->loops[i] == loop) return i;
+  return -1;
 }
+
+/* The calling loop; the first one on other threads. */
+static int loop_index(const remote_worker *w) { return TD_MAX(index_of(w->task, td_loop_current()), 0); }
 
 static td_loop *loop_of(const td_worker *base, td_loop *home) {
   const td_task *task = ((const remote_worker *)base)->task;
-  td_loop *current = td_loop_current();
-  for (int i = 0; i < task->loop_count; i++)
-    if (task->loops[i] == current) return current;
-  return home ? home : task->loops[0];
+  int current = index_of(task, td_loop_current());
+  return task->loops[TD_MAX(current >= 0 ? current : index_of(task, home), 0)];
 }
 
 /* That loop's channel. */
@@ -80,7 +80,7 @@ static td_status channel(remote_worker *w, td_channel **out) {
   td_status s = TD_STATUS_OK;
   pthread_mutex_lock(&w->lock);
   if (!w->channels[i]) {
-    int n = w->task->loop_count, lane = ((i + w->lane_shift) % n + n) % n;
+    int lane = (i + w->lane_shift) % w->task->loop_count;
     td_channel_options options = {.neighbours = !w->task->no_neighbours, .lane = lane, .trunks = true};
     s = td_channel_create(w->task->loops[i], w->address, &options, &w->channels[i]);
   }
@@ -573,7 +573,7 @@ static const td_worker_ops ops = {
 td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer, int lane_shift) {
   remote_worker *w = td_new(remote_worker);
   w->task = task;
-  w->lane_shift = lane_shift;
+  w->lane_shift = (lane_shift % task->loop_count + task->loop_count) % task->loop_count;
   w->name = td_strdup(peer->name);
   w->address = td_strdup(peer->address);
   w->base = (td_worker){.ops = &ops, .task_name = w->name};

@@ -222,7 +222,7 @@ static void start_watch(td_work *work) {
 
 void td_waits_start(td_waits *w) {
   /* What the other loops have to say is of level debug. */
-  int looking = td_log_enabled(TD_LOG_DEBUG) ? w->task->loop_count : TD_MIN(w->task->loop_count, 1);
+  int looking = td_log_enabled(TD_LOG_DEBUG) ? w->task->loop_count : 1;
   for (int i = 0; i < looking; i++) {
     watch *me = &w->watches[i];
     *me = (watch){.waits = w, .loop = w->task->loops[i], .start.run = start_watch};

@@ -98,7 +98,7 @@ typedef struct td_worker_ops {
   bool (*takes_batches)(const td_worker *w, td_frame_id frame);
   /* Starts a batch, or fails it. On loop(), where the rest of it runs, too. Only of peers. */
   void (*recv_tensors)(td_worker *w, td_recv_batch *b);
-  /* The calling loop if it is one of this task, else `home`, else (NULL) the task's first. */
+  /* The calling loop if it is one of this task, else `home` if that is one, else the task's first. */
   td_loop *(*loop)(const td_worker *w, td_loop *home);
   /* How the task names frames of loops; TD_FRAMES_ANY also for a peer that has not answered a GetStatus yet. */
   td_frame_dialect (*dialect)(const td_worker *w);

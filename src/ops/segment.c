@@ -426,7 +426,7 @@ static td_status unsorted_compute(td_kernel_ctx *ctx) {
   TD_TRY(td_shape_append(&shape, segments));
   for (int d = ids->rank; d < data->rank; d++) TD_TRY(td_shape_append(&shape, data->dims[d]));
   unsorted_work w = {.s = ctx->state, .data = data->data, .ids = ids, .size = td_dtype_size((td_dtype)data->dtype)};
-  if (data->count && data->size <= IN_PLACE_BYTES && ids->rank == 1 && segments >= data->dims[0] / 2 &&
+  if (data->count && data->size <= IN_PLACE_BYTES && ids->rank == 1 && segments >= data->dims[0] - segments &&
       is_sum_or_product(w.s) && td_tensor_is_exclusive(data) && starts_in_order(ids, segments)) {
     w.inner = data->count / data->dims[0];
     run_in_place(&w, data->data);

@@ -423,7 +423,7 @@ static void abstract_address(const struct sockaddr *ip, int lane, td_address *ou
   char *name = td_address_name(ip);
   memset(out, 0, sizeof *out);
   u->sun_family = AF_UNIX;
-  int size = snprintf(u->sun_path + 1, sizeof u->sun_path - 1, "tensord/1/%s", name); /* at most 70 bytes */
+  int size = snprintf(u->sun_path + 1, sizeof u->sun_path - 1, "tensord/1/%s", name); /* 81 bytes with a lane */
   if (lane) size += snprintf(u->sun_path + 1 + size, sizeof u->sun_path - 1 - (size_t)size, "/%d", lane);
   out->size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)size);
   td_free(name);

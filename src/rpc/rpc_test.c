@@ -855,9 +855,10 @@ static void neighbours_choose_their_loop(void **state) {
 }
 
 static void others_go_where_fewest_are(void **state) {
-  td_channel *open[4];
-  for (int i = 0; i < 4; i++) open[i] = expect_loop(*state, false, 1, i % 2 ? "1" : "0");
-  for (int i = 0; i < 4; i++) td_channel_destroy(open[i]);
+  static const char *const loops[] = {"0", "0", "1", "1", "0", "1"}; /* where the first two asked to be */
+  td_channel *open[TD_COUNT(loops)];
+  for (size_t i = 0; i < TD_COUNT(loops); i++) open[i] = expect_loop(*state, i < 2, 0, loops[i]);
+  for (size_t i = 0; i < TD_COUNT(loops); i++) td_channel_destroy(open[i]);
 }
 
 #define EACH_WAY(test)                                                                                    \
@@ -888,7 +889,7 @@ int main(void) {
       EACH_WAY(patient_calls),
       EACH_WAY(patient_calls_are_withdrawn),
       cmocka_unit_test_setup_teardown(neighbours_choose_their_loop, setup_neighbours, teardown),
-      cmocka_unit_test_setup_teardown(others_go_where_fewest_are, setup_tcp, teardown),
+      cmocka_unit_test_setup_teardown(others_go_where_fewest_are, setup_neighbours, teardown),
       cmocka_unit_test_setup_teardown(unresolvable_names_fail, setup_tcp, teardown),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

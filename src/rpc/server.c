@@ -130,20 +130,24 @@ static td_listener *add_listener(td_rpc_server *s, int fd) {
   return l;
 }
 
-/* Neighbours come by addresses of their own. Without these they come by TCP. */
-static void listen_for_neighbours(td_rpc_server *s, const td_address *bound, int lane) {
+/* Neighbours come by addresses of their own, one a loop. Those of the first loop serve for lanes that are not there;
+ * without any they come by TCP. */
+static void listen_for_neighbours(td_rpc_server *s, const td_address *bound) {
+  td_status status = TD_STATUS_OK;
   td_address address;
-  int fd;
-  if (!td_neighbour_address(bound, lane, &address)) return;
-  td_status status = open_listener(&address, &fd);
-  if (status) {
-    td_info("Neighbours will connect by TCP: %s", td_status_message(status));
-    td_status_free(status);
-  } else {
+  for (int lane = 0; lane < s->shard_count && !status && td_neighbour_address(bound, lane, &address); lane++) {
+    int fd;
+    status = open_listener(&address, &fd);
+    if (status) {
+      td_info("Neighbours %s: %s", lane ? "cannot choose their loop" : "will connect by TCP",
+              td_status_message(status));
+      continue;
+    }
     td_listener *l = add_listener(s, fd);
     l->is_for_neighbours = true;
     l->lane = lane;
   }
+  td_status_free(status);
 }
 
 td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_port) {
@@ -170,7 +174,7 @@ td_status td_rpc_server_listen(td_rpc_server *s, const char *address, int *out_p
   if (found.items[used].storage.ss_family == AF_UNIX)
     l->unix_path = td_strdup(((struct sockaddr_un *)&found.items[used].storage)->sun_path);
   if (out_port) *out_port = td_address_port((struct sockaddr *)&bound.storage);
-  for (int i = 0; s->options.neighbours && i < s->shard_count; i++) listen_for_neighbours(s, &bound, i);
+  if (s->options.neighbours) listen_for_neighbours(s, &bound);
   return TD_STATUS_OK;
 }
 
