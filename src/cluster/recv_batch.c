@@ -55,6 +55,7 @@ void td_recv_batch_release(td_recv_batch *b) {
   for (size_t i = 0; i < b->count; i++)
     if (b->items[i].alone) td_client_call_release(b->items[i].alone);
   if (b->call) td_client_call_release(b->call);
+  td_lender_release(b->peer.lender);
   pthread_mutex_destroy(&b->lock);
   td_free(b);
 }
@@ -221,10 +222,11 @@ static void answered(void *arg, td_status status, td_str reply_bytes, td_str det
 static void ask(td_recv_batch *b, td_strbuf *body) {
   td_wire_put_uint(body, 1, (uint64_t)b->step_id);
   td_wire_put_uint(body, 7, td_random_fast_u64() >> 1 | 1);
+  if (b->peer.lender) td_wire_put_uint(body, 9, td_lender_memory(b->peer.lender));
   td_payload message = {0};
   size_t size = body->size;
   td_payload_take(&message, td_strbuf_take(body), size);
-  b->reply = td_recv_batch_reply_create(b->count);
+  b->reply = td_recv_batch_reply_create(b->count, b->peer.lender);
   td_call_options options = {
       .path = TD_RECV_TENSORS_PATH,
       .deadline_ns = TD_NO_DEADLINE,
@@ -240,6 +242,7 @@ static void ask(td_recv_batch *b, td_strbuf *body) {
 void td_recv_batch_start(td_recv_batch *b, td_channel *ch, const td_recv_batch_peer *peer) {
   b->ch = ch;
   b->peer = *peer;
+  if (b->peer.lender) td_lender_retain(b->peer.lender);
   td_strbuf key = {0};
   for (size_t i = 0; i < b->count && td_transfer_log_is_on(peer->transfers); i++)
     b->items[i].transfer = td_transfer_begin(peer->transfers, b->step_id, full_key(&b->items[i], &key));

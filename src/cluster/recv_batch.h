@@ -3,12 +3,13 @@
  * RecvTensors, between tensord tasks only (a TensorFlow server answers UNIMPLEMENTED, and is not asked again):
  *
  *   request   1 step_id, 7 request_id and the keys: 2 key (repeated), and 6 true to have this set of keys numbered, or
- *             8 a set's number (key_sets.h); or, for those that are left, 1 step_id, 3 batch, 7 request_id
+ *             8 a set's number (key_sets.h); or, for those that are left, 1 step_id, 3 batch, 7 request_id. Either
+ *             with 9 the number of the memory of which tensors may be lent, if the asker has mapped it (loan.h)
  *   reply     sent in the turn of the loop in which one tensor is there, with all that are there by then. 4 sent_us;
  *             5 batch, if some are left; 6 the set's number, once, if that was asked for and granted; then of each
  *             tensor, in this order, 1 the place of its key in the request and one of 2 TensorProto, 3 a number: 1 it
- *             is dead, 2 it is too large to share a message: ask for it by RecvTensor. Or only 8: true: the set's
- *             number is not known
+ *             is dead, 2 it is too large to share a message: ask for it by RecvTensor; or, if it is lent, its sizes
+ *             (10, repeated), 11 type, 12 offset, 13 slot, 14 ticket. Or only 8: true: the set's number is not known
  *
  * So tensors that are made one after the other gather while the reply before them is on its way: as the calls take
  * longer, they get fewer.
@@ -20,10 +21,12 @@
 #include "cluster/transfer_log.h"
 #include "framework/rendezvous.h"
 #include "rpc/rpc.h"
+#include "tensor/loan.h"
 
 #define TD_RECV_TENSORS_PATH "/tensord.WorkerService/RecvTensors"
 
 enum { TD_BATCH_DEAD = 1, TD_BATCH_TOO_LARGE = 2 };
+enum { TD_LENT_SIZE = 10, TD_LENT_TYPE, TD_LENT_OFFSET, TD_LENT_SLOT, TD_LENT_TICKET }; /* fields, in this order */
 
 typedef struct td_recv_batch td_recv_batch;
 
@@ -35,6 +38,7 @@ typedef struct td_recv_batch_peer {
   void *arg;
   td_transfer_log *transfers;
   td_known_sets *known; /* the connection's; used on its loop only */
+  td_lender *lender;    /* borrowed until the batch has started; NULL: the peer lends nothing */
 } td_recv_batch_peer;
 
 /* A batch that receives nothing yet; one reference. */

@@ -1,6 +1,7 @@
 #include "cluster/recv_batch_reply.h"
 
 #include "base/mem.h"
+#include "cluster/recv_batch.h"
 #include "proto/wire.h"
 #include "tensor/tensor_proto.h"
 #include "tensor/tensor_stream.h"
@@ -8,10 +9,14 @@
 struct td_recv_batch_reply {
   td_receiver base;
   int refs;
-  bool in_tensor;        /* of which only a part has come: the rest goes to `stream` */
-  size_t skip;           /* bytes of an uninteresting field still to come */
-  td_wire_head head;     /* of the next field */
-  uint64_t place;        /* of what comes next */
+  bool in_tensor;    /* of which only a part has come: the rest goes to `stream` */
+  size_t skip;       /* bytes of an uninteresting field still to come */
+  td_wire_head head; /* of the next field */
+  uint64_t place;    /* of what comes next */
+  td_lender *lender; /* retained; NULL: none */
+  td_loan loan;      /* what was told of the one that is lent */
+  td_dtype lent_type;
+  td_shape lent_shape;
   td_recv_batch_head in; /* what stood before the tensors */
   td_recv_batch_entry *entries;
   size_t count, capacity, most;
@@ -26,6 +31,7 @@ void td_recv_batch_reply_release(reply *r) {
   if (--r->refs) return;
   if (r->in_tensor) td_tensor_stream_deinit(&r->stream);
   for (size_t i = 0; i < r->count; i++) td_tensor_release(r->entries[i].tensor);
+  td_lender_release(r->lender);
   td_free(r->entries);
   td_free(r);
 }
@@ -64,6 +70,44 @@ static td_status begin_tensor(reply *r, td_wire *w, size_t size) {
   return add(r, t, 0);
 }
 
+/* The last field of a tensor that is lent. */
+static td_status take_loan(reply *r) {
+  td_tensor *t = NULL;
+  if (!r->lender) return td_internal("RecvTensors lends a tensor to a task that cannot borrow");
+  TD_TRY(td_lender_take(r->lender, &r->loan, r->lent_type, r->lent_shape.rank, r->lent_shape.dims, &t));
+  r->lent_shape.rank = 0;
+  r->lent_type = 0;
+  r->loan = (td_loan){0};
+  return add(r, t, 0);
+}
+
+static td_status add_lent_size(reply *r, int64_t size) {
+  if (r->lent_shape.rank == TD_MAX_RANK)
+    return td_internal("RecvTensors lends a tensor of more than %d dimensions", TD_MAX_RANK);
+  r->lent_shape.dims[r->lent_shape.rank++] = size;
+  return TD_STATUS_OK;
+}
+
+static td_status begin_lent(reply *r, const td_wire_field *f) {
+  switch (f->number) {
+    case TD_LENT_SIZE:
+      return add_lent_size(r, (int64_t)f->value);
+    case TD_LENT_TYPE:
+      r->lent_type = (td_dtype)TD_MIN(f->value, (uint64_t)INT32_MAX);
+      return TD_STATUS_OK;
+    case TD_LENT_OFFSET:
+      r->loan.offset = f->value;
+      return TD_STATUS_OK;
+    case TD_LENT_SLOT:
+      r->loan.slot = (uint32_t)TD_MIN(f->value, (uint64_t)UINT32_MAX);
+      return TD_STATUS_OK;
+    case TD_LENT_TICKET:
+      r->loan.ticket = (uint32_t)f->value;
+      return take_loan(r);
+  }
+  return TD_STATUS_OK; /* unknown: of later versions */
+}
+
 static td_status begin_field(reply *r, const td_wire_field *f, td_wire *w) {
   switch (f->type) {
     case TD_WIRE_FIXED32:
@@ -84,7 +128,7 @@ static td_status begin_field(reply *r, const td_wire_field *f, td_wire *w) {
   if (f->number == 5) r->in.rest = f->value;
   if (f->number == 6) r->in.number = f->value;
   if (f->number == 8) r->in.is_unknown = f->value;
-  return TD_STATUS_OK;
+  return f->number >= TD_LENT_SIZE ? begin_lent(r, f) : TD_STATUS_OK;
 }
 
 static td_status bytes(td_receiver *base, const void *data, size_t size) {
@@ -111,12 +155,13 @@ static td_status bytes(td_receiver *base, const void *data, size_t size) {
   return TD_STATUS_OK;
 }
 
-td_recv_batch_reply *td_recv_batch_reply_create(size_t most) {
+td_recv_batch_reply *td_recv_batch_reply_create(size_t most, td_lender *lender) {
   static const td_receiver_ops ops = {.bytes = bytes, .destroy = destroy};
   reply *r = td_new(reply);
   r->base.ops = &ops;
   r->refs = 2;
   r->most = most;
+  if (lender) r->lender = td_lender_retain(lender);
   r->place = UINT64_MAX;
   return r;
 }

@@ -4,7 +4,7 @@
 #define TD_CLUSTER_RECV_BATCH_REPLY_H_
 
 #include "rpc/payload.h"
-#include "tensor/tensor.h"
+#include "tensor/loan.h"
 
 /* What came for one key. */
 typedef struct td_recv_batch_entry {
@@ -15,9 +15,9 @@ typedef struct td_recv_batch_entry {
 
 typedef struct td_recv_batch_reply td_recv_batch_reply;
 
-/* For a reply with at most `most` entries: INTERNAL if there are more. A reference for the creator and one for the
- * call, which its receiver's destroy() ends. */
-td_recv_batch_reply *td_recv_batch_reply_create(size_t most);
+/* For a reply with at most `most` entries: INTERNAL if there are more. `lender`: who may lend tensors instead of
+ * sending them; NULL: nobody. A reference for the creator and one for the call, which its receiver's destroy() ends. */
+td_recv_batch_reply *td_recv_batch_reply_create(size_t most, td_lender *lender);
 td_receiver *td_recv_batch_reply_receiver(td_recv_batch_reply *r);
 void td_recv_batch_reply_release(td_recv_batch_reply *r);
 

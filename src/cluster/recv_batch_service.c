@@ -12,6 +12,7 @@
 #include "cluster/step_table.h"
 #include "proto/wire.h"
 #include "runtime/local_rendezvous.h"
+#include "tensor/loan.h"
 
 enum { MAX_KEYS = 65536 };
 static const size_t REPLY_BYTES = 1 << 20; /* a reply ends with the tensor that passes this */
@@ -42,7 +43,8 @@ struct batch {
   want *ready, **ready_last; /* what came and was not sent */
   size_t left;               /* not sent yet */
   td_status failure;
-  td_call *call; /* waits for the next tensor */
+  td_call *call;  /* waits for the next tensor, */
+  pid_t borrower; /* and is this process's, which can be lent tensors; 0: it cannot */
   bool gave_up;
   bool tells_number; /* the next reply says what the set is known by */
   bool flushes;      /* `flush` is on its way to the call's loop */
@@ -137,11 +139,12 @@ typedef struct answer {
   td_status failure;
   want *first;
   uint64_t rest, number;
+  pid_t borrower;
 } answer;
 
 static bool take_answer(batch *b, answer *a) {
   if (!b->call || (!b->ready && !b->failure)) return false;
-  *a = (answer){.call = b->call, .failure = td_status_retain(b->failure)};
+  *a = (answer){.call = b->call, .borrower = b->borrower, .failure = td_status_retain(b->failure)};
   b->call = NULL;
   if (a->failure) return true;
   size_t bytes = 0;
@@ -160,19 +163,35 @@ static bool take_answer(batch *b, answer *a) {
   return true;
 }
 
-/* Takes the tensor. One that is too large goes back to where RecvTensor finds it. */
-static td_status put_tensor(batch *b, want *w, td_strbuf *head, td_payload *out) {
+static bool put_loan(batch *b, td_tensor *t, pid_t borrower, td_strbuf *head) {
+  td_loan loan;
+  if (!borrower || !td_loan_offer(t, borrower, b->entry, &loan)) return false;
+  atomic_store_explicit(&b->entry->lends, true, memory_order_relaxed); /* b holds the entry */
+  for (int i = 0; i < t->rank; i++) {
+    td_wire_put_tag(head, TD_LENT_SIZE, TD_WIRE_VARINT);
+    td_wire_put_varint(head, (uint64_t)t->dims[i]);
+  }
+  td_wire_put_uint(head, TD_LENT_TYPE, t->dtype);
+  td_wire_put_uint(head, TD_LENT_OFFSET, loan.offset);
+  td_wire_put_uint(head, TD_LENT_SLOT, loan.slot);
+  td_wire_put_tag(head, TD_LENT_TICKET, TD_WIRE_VARINT);
+  td_wire_put_varint(head, loan.ticket);
+  return true;
+}
+
+/* Takes the tensor. One that is too large is lent, or goes back to where RecvTensor finds it. */
+static td_status put_tensor(batch *b, want *w, pid_t borrower, td_strbuf *head, td_payload *out) {
   td_tensor *t = w->tensor;
   w->tensor = NULL;
   td_wire_put_tag(head, 1, TD_WIRE_VARINT);
   td_wire_put_varint(head, (uint64_t)(w - b->wants));
-  bool is_large = t && t->size > TD_RECV_SHARED_MAX;
-  if (w->is_dead || is_large) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
+  bool is_large = t && t->size > TD_RECV_SHARED_MAX, is_lent = is_large && put_loan(b, t, borrower, head);
+  if (!is_lent && (w->is_dead || is_large)) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
   td_payload_copy(out, head->data, head->size);
   head->size = 0;
-  if (is_large)
+  if (is_large && !is_lent)
     return td_rendezvous_send(td_step_rendezvous_local(b->entry->rendezvous), &w->key->key, w->key->frame, t, false);
-  td_status s = w->is_dead ? TD_STATUS_OK : td_payload_add_tensor(out, 2, t);
+  td_status s = w->is_dead || is_lent ? TD_STATUS_OK : td_payload_add_tensor(out, 2, t);
   td_tensor_release(t);
   return s;
 }
@@ -185,7 +204,7 @@ static void give_answer(batch *b, const answer *a) {
   td_wire_put_uint(&head, 5, a->rest);
   td_wire_put_uint(&head, 6, a->number);
   for (want *w = a->first; w; w = w->next) {
-    if (!s) s = put_tensor(b, w, &head, &message);
+    if (!s) s = put_tensor(b, w, a->borrower, &head, &message);
     td_tensor_release(w->tensor);
   }
   td_strbuf_deinit(&head);
@@ -299,7 +318,7 @@ static void on_call_cancel(batch *b, td_call *call) {
 
 typedef struct request {
   int64_t step_id, id;
-  uint64_t rest, set;
+  uint64_t rest, set, memory;
   size_t key_count;
   bool wants_number;
 } request;
@@ -316,6 +335,7 @@ static td_status parse(td_str bytes, request *out) {
     if (f.number == 6 && f.type == TD_WIRE_VARINT) out->wants_number = f.value;
     if (f.number == 7 && f.type == TD_WIRE_VARINT) out->id = (int64_t)f.value;
     if (f.number == 8 && f.type == TD_WIRE_VARINT) out->set = f.value;
+    if (f.number == 9 && f.type == TD_WIRE_VARINT) out->memory = f.value;
   }
   if (bad || (!out->rest && !out->key_count && !out->set)) return td_invalid_argument("malformed RecvTensorsRequest");
   if (out->key_count > MAX_KEYS)
@@ -361,9 +381,15 @@ static void say_unknown(td_call *call) {
   td_call_reply(call, &message);
 }
 
+/* The process that the request comes from, if it has mapped our memory. */
+static pid_t borrower_of(const td_call *call, const request *r) {
+  return r->memory && r->memory == td_loan_memory() ? td_call_neighbour(call).pid : 0;
+}
+
 /* Waits for each tensor. Those that are there come at once, and go out together: no flush is posted while `flushes`. */
-static void start(batch *b, td_call *call) {
+static void start(batch *b, td_call *call, pid_t borrower) {
   b->call = call;
+  b->borrower = borrower;
   b->flushes = true;
   on_call_cancel(b, call);
   enter(b->task->batches, b);
@@ -377,12 +403,13 @@ static void start(batch *b, td_call *call) {
   answer_if_due(b);
 }
 
-static void await_rest(batch *b, td_call *call) {
+static void await_rest(batch *b, td_call *call, pid_t borrower) {
   answer a;
   pthread_mutex_lock(&b->lock);
   bool is_free = !b->call, has_answer = false;
   if (is_free) {
     b->call = call;
+    b->borrower = borrower;
     has_answer = take_answer(b, &a);
   }
   pthread_mutex_unlock(&b->lock);
@@ -415,9 +442,9 @@ void td_recv_tensors_method(void *service, td_call *call, td_str bytes) {
   }
   if (r.rest) {
     on_call_cancel(b, call);
-    await_rest(b, call);
+    await_rest(b, call, borrower_of(call, &r));
   } else {
-    start(b, call);
+    start(b, call, borrower_of(call, &r));
   }
   release(b);
 }

@@ -19,6 +19,7 @@
 #include "cluster/testing.h"
 #include "ops/testing.h"
 #include "proto/wire.h"
+#include "tensor/shared_memory.h"
 #include "tensor/tensor_proto.h"
 
 enum { MANY = 40 };
@@ -159,6 +160,35 @@ static void test_dead_large_and_strings(void **state) {
   for (int i = 4; i < MANY; i++) expect_number(&x, i);
   expect_no_batch();
   close_exchange(&x);
+}
+
+/* Asked until it is known that the peer lends, one is lent: read where it lies, and given back. */
+static void test_large_ones_are_lent(void **state) {
+  td_shape shape = {.rank = 2, .dims = {TD_RECV_SHARED_MAX, 2}};
+  bool was_lent = false;
+  for (int64_t step = 100; !was_lent; step++) {
+    exchange x;
+    open_exchange(&x, step);
+    td_tensor *t;
+    must(td_tensor_create(TD_FLOAT, &shape, &t));
+    for (int64_t i = 0; i < t->count; i++) TD_DATA(t, float)[i] = (float)(i + step);
+    send(&x, 0, t, false);
+    for (int i = 1; i < MANY; i++) send(&x, i, number(i), false);
+    ask(&x);
+    must(wait_for(&x.wants[0]));
+    td_tensor *got = x.wants[0].tensor;
+    for (int i = 1; i < MANY; i++) expect_number(&x, i);
+    expect_no_batch();
+    close_exchange(&x); /* what is lent stays */
+    was_lent = td_tensor_is_foreign(got);
+    assert_int_equal(got->rank, 2);
+    assert_int_equal(got->dims[0], TD_RECV_SHARED_MAX);
+    for (int64_t i = 0; i < got->count; i++) assert_true(TD_DATA(got, float)[i] == (float)(i + step));
+    assert_int_equal(td_loans_count(), was_lent);
+    td_tensor_release(got);
+    td_loans_collect();
+    assert_int_equal(td_loans_count(), 0);
+  }
 }
 
 /* Of a step that nobody has started here: nothing is left of it. */
@@ -334,7 +364,7 @@ static void test_a_reply_in_pieces(void **state) {
   td_wire_put_uint(&b, 3, TD_BATCH_DEAD);
   put_tensor(&b, 0, td_test_tensor(TD_FLOAT, "[]", "6"));
   for (size_t piece = 1; piece <= b.size; piece = piece < 50 ? piece + 1 : piece * 2 + 1) {
-    td_recv_batch_reply *r = td_recv_batch_reply_create(4);
+    td_recv_batch_reply *r = td_recv_batch_reply_create(4, NULL);
     must(feed(r, td_strbuf_view(&b), piece));
     must(td_recv_batch_reply_end(r, &head, &all, &count));
     assert_int_equal(head.sent_us, 1234567);
@@ -353,6 +383,67 @@ static void test_a_reply_in_pieces(void **state) {
   td_strbuf_deinit(&b);
 }
 
+static void put_loan(td_strbuf *b, const td_loan *loan, int64_t size, int rank) {
+  td_wire_put_tag(b, 1, TD_WIRE_VARINT);
+  td_wire_put_varint(b, 0);
+  for (int i = 0; i < rank; i++) td_wire_put_uint(b, TD_LENT_SIZE, (uint64_t)size);
+  td_wire_put_uint(b, TD_LENT_TYPE, TD_FLOAT);
+  td_wire_put_uint(b, TD_LENT_OFFSET, loan->offset);
+  td_wire_put_uint(b, TD_LENT_SLOT, loan->slot);
+  td_wire_put_tag(b, TD_LENT_TICKET, TD_WIRE_VARINT);
+  td_wire_put_varint(b, loan->ticket);
+}
+
+static void expect_bad_loan(td_lender *lender, const td_loan *loan, int64_t size, int rank, td_code code) {
+  td_strbuf b = {0};
+  td_recv_batch_reply *r = td_recv_batch_reply_create(3, lender);
+  put_loan(&b, loan, size, rank);
+  must_fail(feed(r, td_strbuf_view(&b), 3), code, "");
+  close_reply(r);
+  td_strbuf_deinit(&b);
+}
+
+static void test_replies_that_lend(void **state) {
+  char step;
+  td_loan first, second;
+  td_tensor *t;
+  td_strbuf b = {0};
+  td_recv_batch_head head;
+  td_recv_batch_entry *all;
+  size_t count;
+  td_lender *lender = td_lender_open(getpid(), td_shared_memory_fd());
+  assert_non_null(lender);
+  must(td_tensor_create_dims(TD_FLOAT, 2, (int64_t[]){300, 300}, &t));
+  for (size_t piece = 1; piece < 60; piece += 7) {
+    b.size = 0;
+    assert_true(td_loan_offer(t, getpid(), &step, &first));
+    assert_true(td_loan_offer(t, getpid(), &step, &second));
+    put_loan(&b, &first, 300, 2);
+    put_tensor(&b, 1, td_test_tensor(TD_FLOAT, "[]", "6"));
+    put_loan(&b, &second, 90000, 1); /* nothing is left of the first one's sizes */
+    td_recv_batch_reply *r = td_recv_batch_reply_create(3, lender);
+    must(feed(r, td_strbuf_view(&b), piece));
+    must(td_recv_batch_reply_end(r, &head, &all, &count));
+    assert_int_equal(count, 3);
+    assert_int_equal(all[0].tensor->rank, 2);
+    assert_int_equal(all[2].tensor->rank, 1);
+    assert_int_equal(all[2].tensor->count, 90000);
+    close_reply(r); /* the tensors with it */
+  }
+  assert_true(td_loan_offer(t, getpid(), &step, &first));
+  expect_bad_loan(NULL, &first, 300, 2, TD_INTERNAL);
+  expect_bad_loan(lender, &first, 1 << 20, 2, TD_INVALID_ARGUMENT);
+  expect_bad_loan(lender, &first, 1, TD_MAX_RANK + 1, TD_INTERNAL);
+  expect_bad_loan(lender, &(td_loan){first.offset, UINT32_MAX, first.ticket}, 300, 2, TD_INVALID_ARGUMENT);
+  expect_bad_loan(lender, &(td_loan){first.offset, first.slot, first.ticket + 1}, 300, 2, TD_ABORTED);
+  td_loans_withdraw(&step);
+  td_loans_collect();
+  assert_int_equal(td_loans_count(), 0);
+  td_tensor_release(t);
+  td_lender_release(lender);
+  td_strbuf_deinit(&b);
+}
+
 static void test_bad_replies(void **state) {
   td_strbuf b = {0};
   td_recv_batch_head head;
@@ -361,23 +452,23 @@ static void test_bad_replies(void **state) {
   for (int i = 0; i < 3; i++) put_tensor(&b, 0, td_test_tensor(TD_FLOAT, "[100]", "5"));
   for (size_t size = 0; size <= b.size; size++) { /* cut anywhere, then damaged there */
     for (size_t piece = 1; piece < 500; piece += 100) {
-      td_recv_batch_reply *r = td_recv_batch_reply_create(3);
+      td_recv_batch_reply *r = td_recv_batch_reply_create(3, NULL);
       must(feed(r, td_str_n(b.data, size), piece));
       td_status_free(feed(r, TD_STR("\x0c\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), piece));
       close_reply(r);
     }
   }
-  td_recv_batch_reply *r = td_recv_batch_reply_create(2);
+  td_recv_batch_reply *r = td_recv_batch_reply_create(2, NULL);
   must_fail(feed(r, td_strbuf_view(&b), 1000), TD_INTERNAL, "more than the 2 tensors");
   close_reply(r);
-  r = td_recv_batch_reply_create(3);
+  r = td_recv_batch_reply_create(3, NULL);
   must(feed(r, td_str_n(b.data, b.size - 1), 1000));
   must_fail(td_recv_batch_reply_end(r, &head, &all, &count), TD_INTERNAL, "middle of a field");
   close_reply(r);
-  r = td_recv_batch_reply_create(3);
+  r = td_recv_batch_reply_create(3, NULL);
   must_fail(feed(r, TD_STR("\x12\xff\xff\xff\xff\x0f"), 2), TD_INTERNAL, "a field too long");
   close_reply(r);
-  r = td_recv_batch_reply_create(3);
+  r = td_recv_batch_reply_create(3, NULL);
   must_fail(feed(r, TD_STR("\x12\x02\x08\x63"), 9), TD_INVALID_ARGUMENT, ""); /* a type that is none */
   close_reply(r);
   td_strbuf_deinit(&b);
@@ -387,6 +478,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_what_is_there_and_what_comes_later),
       cmocka_unit_test(test_dead_large_and_strings),
+      cmocka_unit_test(test_large_ones_are_lent),
       cmocka_unit_test(test_who_gives_up_leaves_nothing),
       cmocka_unit_test(test_an_end_there_reaches_who_waits_here),
       cmocka_unit_test(test_the_steps_rendezvous),
@@ -394,6 +486,7 @@ int main(void) {
       cmocka_unit_test(test_wrong_requests),
       cmocka_unit_test(test_a_peer_that_does_not_know_it),
       cmocka_unit_test(test_a_reply_in_pieces),
+      cmocka_unit_test(test_replies_that_lend),
       cmocka_unit_test(test_bad_replies),
   };
   return cmocka_run_group_tests(tests, start, stop);

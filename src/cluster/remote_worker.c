@@ -13,6 +13,7 @@
 #include "cluster/transfer_log.h"
 #include "proto/message.h"
 #include "proto/wire.h"
+#include "tensor/loan.h"
 
 static const uint64_t LOGGING_NS = 10000000000u; /* a traced step waits for a peer's log no longer */
 
@@ -26,6 +27,10 @@ typedef struct remote_worker {
   pthread_mutex_t lock;
   td_channel **channels; /* by loop; guarded by lock until set */
   td_known_sets **known; /* by loop: the keys that the peer knows by number; each is its loop's, NULL until used */
+  struct known_lender {
+    uint64_t connection; /* its number, by which it was looked at */
+    td_lender *lender;   /* NULL: it lends nothing */
+  } * lenders;           /* by loop; each is its loop's */
   atomic_int dialect;    /* td_frame_dialect, or DIALECT_UNKNOWN */
   atomic_bool is_single; /* it does not know RecvTensors */
 } remote_worker;
@@ -536,17 +541,32 @@ static void knows_no_batches(void *arg) {
   atomic_store_explicit(&((remote_worker *)arg)->is_single, true, memory_order_relaxed);
 }
 
+/* The peer's memory, if it lends any to this connection. On loop i. */
+static td_lender *lender(remote_worker *w, int i, td_channel *ch) {
+  td_neighbour n = td_channel_neighbour(ch);
+  struct known_lender *known = &w->lenders[i];
+  if (!n.pid || n.memory < 0) return NULL;
+  if (known->connection != n.connection) {
+    td_lender_release(known->lender);
+    *known = (struct known_lender){n.connection, td_lender_open(n.pid, n.memory)};
+  }
+  return known->lender;
+}
+
 static void recv_tensors(td_worker *base, td_recv_batch *b) {
   remote_worker *w = (remote_worker *)base;
   td_channel *ch;
   td_status s = channel(w, &ch);
-  td_known_sets **known = &w->known[loop_index(w)];
-  if (!*known) *known = td_known_sets_create();
-  td_recv_batch_peer peer = {recv_one, knows_no_batches, w, w->task->transfers, *known};
-  if (s)
+  if (s) {
     td_recv_batch_fail(b, s);
-  else
-    td_recv_batch_start(b, ch, &peer);
+    return;
+  }
+  int i = loop_index(w);
+  if (!w->known[i]) w->known[i] = td_known_sets_create();
+  td_recv_batch_peer peer = {
+      recv_one, knows_no_batches, w, w->task->transfers, w->known[i], lender(w, i, ch),
+  };
+  td_recv_batch_start(b, ch, &peer);
 }
 
 static td_frame_dialect dialect_of(const td_worker *base) {
@@ -580,6 +600,7 @@ td_worker *td_remote_worker_create(td_task *task, const td_cluster_task *peer, i
   atomic_init(&w->dialect, DIALECT_UNKNOWN);
   w->channels = td_new_array(td_channel *, (size_t)task->loop_count);
   w->known = td_new_array(td_known_sets *, (size_t)task->loop_count);
+  w->lenders = td_new_array(struct known_lender, (size_t)task->loop_count);
   pthread_mutex_init(&w->lock, NULL);
   return &w->base;
 }
@@ -589,6 +610,8 @@ void td_remote_worker_destroy(td_worker *base) {
   for (int i = 0; i < w->task->loop_count; i++)
     if (w->channels[i]) td_channel_destroy(w->channels[i]);
   for (int i = 0; i < w->task->loop_count; i++) td_known_sets_destroy(w->known[i]);
+  for (int i = 0; i < w->task->loop_count; i++) td_lender_release(w->lenders[i].lender);
+  td_free(w->lenders);
   td_free(w->known);
   td_free(w->channels);
   pthread_mutex_destroy(&w->lock);

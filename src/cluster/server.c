@@ -23,6 +23,7 @@
 #include "collective/resolver.h"
 #include "debug/debugger.h"
 #include "proto/message.h"
+#include "tensor/shared_memory.h"
 
 enum {
   MAX_CONTROL_THREADS = 512,
@@ -122,6 +123,7 @@ static td_status create_rpc(td_server *s, const td_server_options *o) {
       .method_count = count,
       .service = t,
       .neighbours = !t->no_neighbours,
+      .memory = td_shared_memory_fd,
   };
   TD_TRY(td_rpc_server_create(&options, &s->rpc));
   TD_TRY(td_rpc_server_listen(s->rpc, address, &t->bound_port));

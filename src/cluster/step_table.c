@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "cluster/partial_run_mgr.h"
 #include "cluster/remote_rendezvous.h"
+#include "tensor/loan.h"
 
 enum { MAX_WAITING = 65536, REMEMBERED = 8192 };
 
@@ -51,6 +52,7 @@ td_step_entry *td_step_entry_retain(td_step_entry *e) {
 void td_step_entry_release(td_step_entry *e) {
   /* acq_rel: the last owner sees every use before it frees */
   if (!e || atomic_fetch_sub_explicit(&e->refs, 1, memory_order_acq_rel) != 1) return;
+  if (atomic_load_explicit(&e->lends, memory_order_relaxed)) td_loans_withdraw(e);
   td_partial_run_destroy(atomic_load_explicit(&e->partial, memory_order_relaxed));
   td_buf_rendezvous_close(atomic_load_explicit(&e->bufs, memory_order_relaxed));
   td_rendezvous_release(e->rendezvous);

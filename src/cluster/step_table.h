@@ -22,6 +22,7 @@ typedef struct td_step_entry {
   td_resource_mgr *step_resources;
   _Atomic(td_partial_run *) partial; /* set once, by its first call; goes with the entry */
   _Atomic(td_buf_rendezvous *) bufs; /* of its collectives; made when it is first needed */
+  atomic_bool lends;                 /* a tensor of it was lent to another task */
   uint64_t starter;                  /* guarded by the table: the worker session whose RunGraph has come; 0: none yet */
 } td_step_entry;
 

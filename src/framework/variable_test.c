@@ -8,8 +8,11 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
+#include "tensor/loan.h"
+#include "tensor/shared_memory.h"
 
 static td_variable *make(const td_resource_type *type, int64_t n, float value) {
   td_variable *v = td_variable_create(type, TD_FLOAT, TD_STR("v"));
@@ -122,12 +125,40 @@ static void test_threads(void **state) {
   td_variable_release(v);
 }
 
+/* Where somebody borrows, values move to where they can be lent when they are next written; but not those that sparse
+ * updates write while others read. */
+static void test_lent_values(void **state) {
+  char step;
+  td_loan loan;
+  enum { SIZE = 50000 };
+  td_variable *v = make(&td_ref_variable_type, SIZE, 1);
+  assert_true(td_variable_is_writable(v));
+  if (td_shared_memory_fd() < 0) skip();
+  td_shared_memory_use();
+  assert_false(td_variable_is_writable(v));
+  assert_null(td_variable_make_exclusive(v, true));
+  assert_true(td_variable_is_writable(v) && td_tensor_is_lendable(v->value));
+  assert_true(TD_DATA(v->value, float)[SIZE - 1] == 1);
+  td_tensor *lent = v->value;
+  assert_true(td_loan_offer(lent, getpid(), &step, &loan));
+  assert_false(td_variable_is_writable(v));
+  assert_null(td_variable_prepare_sparse(v)); /* a private copy, */
+  assert_ptr_not_equal(v->value, lent);
+  assert_false(td_tensor_is_lendable(v->value));
+  assert_true(TD_DATA(v->value, float)[SIZE - 1] == 1);
+  assert_true(td_variable_is_writable(v)); /* which stays */
+  lent = v->value;
+  assert_null(td_variable_prepare_sparse(v));
+  assert_null(td_variable_make_exclusive(v, true));
+  assert_ptr_equal(v->value, lent);
+  td_loans_withdraw(&step);
+  td_variable_release(v);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_read),
-      cmocka_unit_test(test_copy_on_write),
-      cmocka_unit_test(test_sparse),
-      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_read),    cmocka_unit_test(test_copy_on_write), cmocka_unit_test(test_sparse),
+      cmocka_unit_test(test_threads), cmocka_unit_test(test_lent_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

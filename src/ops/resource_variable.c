@@ -199,11 +199,11 @@ static td_status check_assign(const assign_state *st, const td_variable *v, cons
 }
 
 /* The value may stay shared (with a constant, a reader): whoever writes in place looks first. Not in copy-on-read
- * mode: there writers count on being alone. A small view must not pin a large buffer. */
+ * mode: there writers count on being alone. A small view must not pin a large buffer, nor a variable what was lent. */
 static td_status assign_locked(td_kernel_ctx *ctx, td_variable *v) {
   td_tensor *value = td_in(ctx, 1);
   bool whole = !value->base || (value->base->size == value->size && value->base->data == value->data);
-  if (whole && (!v->copy_on_read || td_tensor_is_exclusive(value))) {
+  if (whole && !td_tensor_is_foreign(value) && (!v->copy_on_read || td_tensor_is_exclusive(value))) {
     ctx->in[1].tensor = NULL;
     td_variable_set(v, value);
     return TD_STATUS_OK;

@@ -6,10 +6,14 @@
 #include "ops/families.h"
 #include "tensor/memory.h"
 
+/* A large tensor is asked for by a message of its own, since others need not wait for it, unless it is lent: whether a
+ * peer lends is found out by asking now and then. */
+enum { ALONE = 64 };
+
 typedef struct port {
   td_arena arena;
   td_rendezvous_key key;
-  atomic_bool was_large; /* receives: so the next one will be, most likely */
+  atomic_uint alone; /* receives: so many will ask alone */
 } port;
 
 static td_status port_create(td_kernel_builder *b, void *state) {
@@ -52,11 +56,23 @@ typedef struct receive {
   td_kernel_ctx *ctx;
 } receive;
 
+static bool asks_alone(port *p) {
+  unsigned left = atomic_load_explicit(&p->alone, memory_order_relaxed);
+  if (left) atomic_store_explicit(&p->alone, left - 1, memory_order_relaxed); /* of two at once one may count */
+  return left;
+}
+
+/* What came says how to ask next. */
+static void learn(port *p, const td_tensor *t, bool came_alone) {
+  bool shares = t->size <= TD_RECV_SHARED_MAX || td_tensor_is_foreign(t);
+  if (shares == came_alone) atomic_store_explicit(&p->alone, shares ? 0 : ALONE, memory_order_relaxed);
+}
+
 static void received(td_recv *request, td_status status, td_tensor *t, bool is_dead) {
   receive *r = TD_CONTAINER_OF(request, receive, request);
   td_kernel_ctx *ctx = r->ctx;
+  if (t) learn(ctx->state, t, r->request.is_large);
   td_memory_object_free(r, sizeof *r);
-  if (t) atomic_store_explicit(&((port *)ctx->state)->was_large, t->size > TD_RECV_SHARED_MAX, memory_order_relaxed);
   if (is_dead) {
     td_tensor_release(t);
     t = NULL;
@@ -73,8 +89,7 @@ static void recv_compute(td_kernel_ctx *ctx) {
     return;
   }
   receive *r = td_memory_object_alloc(sizeof *r);
-  *r = (receive){.request = {.done = received, .is_large = atomic_load_explicit(&p->was_large, memory_order_relaxed)},
-                 .ctx = ctx};
+  *r = (receive){.request = {.done = received, .is_large = asks_alone(p)}, .ctx = ctx};
   td_rendezvous_recv(ctx->step->rendezvous, &p->key, ctx->frame, &r->request);
 }
 

@@ -278,7 +278,7 @@ static void assign_slice(td_kernel_ctx *ctx, const slicing *s, td_tensor *into, 
 }
 
 /* With the variable's lock held exclusively. */
-static td_status assign_locked(td_kernel_ctx *ctx, td_variable *v, bool is_resource) {
+static td_status assign_locked(td_kernel_ctx *ctx, td_variable *v) {
   const td_tensor *value = td_in(ctx, 4);
   if (!v->value) {
     return td_failed_precondition("Attempting to use uninitialized value %s", v->name);
@@ -291,7 +291,7 @@ static td_status assign_locked(td_kernel_ctx *ctx, td_variable *v, bool is_resou
   TD_TRY(slicing_of(ctx, ctx->state, v->value->rank, v->value->dims, &s));
   TD_TRY(assign_check(&s, value));
   if (!s.count) return TD_STATUS_OK;
-  if (is_resource) TD_TRY(td_variable_prepare_sparse(v));
+  TD_TRY(td_variable_prepare_sparse(v));
   if ((uintptr_t)value->data < (uintptr_t)v->value->data + v->value->size &&
       (uintptr_t)v->value->data < (uintptr_t)value->data + value->size) {
     /* a view of the variable itself: source and destination must not overlap */
@@ -308,7 +308,7 @@ static td_status assign_locked(td_kernel_ctx *ctx, td_variable *v, bool is_resou
 static td_status strided_slice_assign_compute(td_kernel_ctx *ctx) {
   td_variable *v = td_in_ref(ctx, 0);
   pthread_rwlock_wrlock(&v->lock);
-  td_status status = assign_locked(ctx, v, false);
+  td_status status = assign_locked(ctx, v);
   pthread_rwlock_unlock(&v->lock);
   TD_TRY(status);
   td_out_set_ref(ctx, 0, td_variable_retain(v));
@@ -319,7 +319,7 @@ static td_status resource_strided_slice_assign_compute(td_kernel_ctx *ctx) {
   td_variable *v;
   TD_TRY(td_handle_lookup(td_in(ctx, 0), ctx->device, &td_resource_variable_type, (void **)&v));
   pthread_rwlock_wrlock(&v->lock);
-  td_status status = assign_locked(ctx, v, true);
+  td_status status = assign_locked(ctx, v);
   pthread_rwlock_unlock(&v->lock);
   td_variable_release(v);
   return status;

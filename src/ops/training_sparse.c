@@ -82,7 +82,8 @@ static td_status compute(td_kernel_ctx *ctx) {
   td_update_set set;
   td_status status = td_training_begin(ctx, t->may_race, &set);
   if (status) goto cleanup;
-  if (set.is_shared && td_update_overlaps(&set, grad)) { /* what it reads must not change: it gets a copy to write to */
+  /* What it reads, or others may have borrowed, must not change: it gets a copy to write to. */
+  if (set.is_shared && (td_update_overlaps(&set, grad) || td_update_is_lendable(&set))) {
     td_update_end(&set);
     TD_TRY_GOTO(td_training_begin(ctx, false, &set));
   }

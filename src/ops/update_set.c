@@ -87,12 +87,18 @@ bool td_update_overlaps(const td_update_set *s, const td_tensor *t) {
   return false;
 }
 
+bool td_update_is_lendable(const td_update_set *s) {
+  for (int i = 0; i < s->unique; i++)
+    if (td_tensor_is_lendable(s->order[i]->value)) return true;
+  return false;
+}
+
 td_status td_update_prepare_dense(td_update_set *s) {
   td_tensor *fresh[TD_UPDATE_MAX] = {0};
   td_status status = TD_STATUS_OK;
   for (int i = 0; i < s->unique && !status; i++) {
     const td_tensor *value = s->order[i]->value;
-    if (!td_tensor_is_exclusive(value))
+    if (!td_variable_is_writable(s->order[i]))
       status = td_tensor_create_dims((td_dtype)value->dtype, value->rank, value->dims, &fresh[i]);
   }
   for (int i = 0; i < s->unique; i++) {

@@ -32,6 +32,8 @@ td_status td_update_begin_shared(td_kernel_ctx *ctx, int count, td_dtype dtype, 
 td_status td_update_prepare(td_update_set *s, bool sparse) TD_MUST_USE;
 /* Whether `t` shares memory with a value of the set: a snapshot of the variable that serves as its own update. */
 bool td_update_overlaps(const td_update_set *s, const td_tensor *t);
+/* Whether a value of the set may be lent, as it is, to another process. */
+bool td_update_is_lendable(const td_update_set *s);
 /* For dense updates that go through all elements once: where a reader holds a value, the variable gets a fresh buffer
  * without the elements, and td_update_fetch() brings in a stretch of them right before it is updated, so that memory is
  * read only once. */

@@ -52,6 +52,10 @@ bool td_channel_is_connected(const td_channel *c) {
   return atomic_load_explicit(&((td_channel *)c)->connected, memory_order_relaxed); /* a hint */
 }
 
+td_neighbour td_channel_neighbour(const td_channel *c) {
+  return c->current ? td_conn_neighbour(c->current->h2) : (td_neighbour){.memory = -1};
+}
+
 /* ---- attempts to connect ------------------------------------------------------------------------------------ */
 
 static void stop_attempt(td_channel *c) {

@@ -63,6 +63,7 @@ static const unsigned char PING_KEEPALIVE[8] = "tdalive", PING_GOAWAY[8] = "tdgo
 void *td_conn_owner(const td_conn *c) { return c->owner; }
 td_loop *td_conn_loop(const td_conn *c) { return c->loop; }
 const char *td_conn_peer(const td_conn *c) { return c->peer; }
+td_neighbour td_conn_neighbour(const td_conn *c) { return c->lost ? (td_neighbour){.memory = -1} : c->io->neighbour; }
 td_gather_budget *td_conn_budget(td_conn *c) { return &c->budget; }
 bool td_conn_is_going(const td_conn *c) { return c->going_away || c->closing || c->lost; }
 bool td_conn_is_idle(const td_conn *c, uint32_t resting) {

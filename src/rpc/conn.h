@@ -80,6 +80,7 @@ void td_conn_release(td_conn *c);
 void *td_conn_owner(const td_conn *c);
 td_loop *td_conn_loop(const td_conn *c);
 const char *td_conn_peer(const td_conn *c);
+td_neighbour td_conn_neighbour(const td_conn *c);
 td_gather_budget *td_conn_budget(td_conn *c);
 bool td_conn_is_going(const td_conn *c); /* takes no new streams */
 /* No more than `resting` streams are open, and nothing is to be written. */

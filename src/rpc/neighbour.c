@@ -1,7 +1,9 @@
 #include "rpc/neighbour.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@
 /* What travels over the socket: frames, each a head and, for BYTES, `size` bytes. Both ends are one machine's: host
  * byte order. */
 typedef enum frame_kind {
-  FRAME_HELLO = 1, /* first; size 1: you may lend me memory, 0: I cannot read it */
+  FRAME_HELLO = 1, /* first; size 1: you may lend me memory, 0: I cannot read it; address: td_neighbour.memory + 1 */
   FRAME_BYTES,
   FRAME_LENT,  /* the stream goes on with `size` bytes at `address` of the sender's memory */
   FRAME_TAKEN, /* `size` of the lent bytes were copied: the oldest first */
@@ -44,7 +46,6 @@ typedef struct buffer {
 
 typedef struct neighbour {
   td_stream base;
-  pid_t peer;
   bool greeted, may_lend; /* the peer's hello came; it can read our memory */
   /* Positions in the stream of what is written: described to the peer; told to the caller as taken. */
   uint64_t described, told;
@@ -61,8 +62,8 @@ typedef struct neighbour {
 
 static size_t out_room(const neighbour *n) { return BUFFER - n->out.end; }
 
-static void put_frame(neighbour *n, frame_kind kind, size_t size, const void *address) {
-  frame f = {.kind = kind, .size = (uint32_t)size, .address = (uintptr_t)address};
+static void put_frame(neighbour *n, frame_kind kind, size_t size, uint64_t address) {
+  frame f = {.kind = kind, .size = (uint32_t)size, .address = address};
   memcpy(n->out.bytes + n->out.end, &f, sizeof f);
   n->out.end += sizeof f;
 }
@@ -76,7 +77,7 @@ static int send_out(neighbour *n) {
     }
     while (n->owed && out_room(n) >= sizeof(frame)) {
       size_t size = (size_t)TD_MIN(n->owed, (uint64_t)UINT32_MAX);
-      put_frame(n, FRAME_TAKEN, size, NULL);
+      put_frame(n, FRAME_TAKEN, size, 0);
       n->owed -= size;
     }
     ssize_t sent =
@@ -217,6 +218,7 @@ static int next_frame(neighbour *n) {
     case FRAME_HELLO:
       n->greeted = true;
       n->may_lend = f->size == 1;
+      n->base.neighbour.memory = f->address <= INT_MAX ? (int)f->address - 1 : -1;
       break;
     case FRAME_TAKEN:
       if (!give_back(n, f->size)) return -EPROTO;
@@ -241,7 +243,7 @@ static ssize_t take(neighbour *n, void *to, size_t room) {
     n->in.begin += size;
   } else {
     struct iovec local = {to, size}, remote = {(void *)(uintptr_t)f->address, size};
-    ssize_t got = process_vm_readv(n->peer, &local, 1, &remote, 1, 0);
+    ssize_t got = process_vm_readv(n->base.neighbour.pid, &local, 1, &remote, 1, 0);
     if (got <= 0) return got ? -errno : -EFAULT;
     size = (size_t)got;
     f->address += size;
@@ -398,7 +400,8 @@ static bool may_read(pid_t pid) {
   return process_vm_readv(pid, &local, 1, &remote, 1, 0) < 0 && errno == EFAULT;
 }
 
-td_stream *td_neighbour_stream_create(int fd) {
+td_stream *td_neighbour_stream_create(int fd, int memory) {
+  static atomic_uint_fast64_t connections;
   pid_t peer = own_users_peer(fd);
   if (!peer) {
     close(fd);
@@ -410,8 +413,8 @@ td_stream *td_neighbour_stream_create(int fd) {
   n->base.ops = &NEIGHBOUR_OPS;
   n->base.fd = fd;
   n->base.ahead = AHEAD;
-  n->peer = peer;
-  put_frame(n, FRAME_HELLO, may_read(peer), NULL);
+  n->base.neighbour = (td_neighbour){.pid = peer, .memory = -1, .connection = atomic_fetch_add(&connections, 1) + 1};
+  put_frame(n, FRAME_HELLO, may_read(peer), (uint64_t)(memory + 1));
   td_socket_tune(fd);
   return &n->base;
 }
@@ -480,7 +483,7 @@ td_stream *td_neighbour_connect(const td_address *address, int lane) {
     return NULL;
   for (int i = 0; bound_as(address, i, lane, &name); i++) {
     int fd = connect_to(&name);
-    if (fd >= 0) return td_neighbour_stream_create(fd);
+    if (fd >= 0) return td_neighbour_stream_create(fd, -1);
   }
   return lane ? td_neighbour_connect(address, 0) : NULL;
 }

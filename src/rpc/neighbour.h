@@ -7,6 +7,9 @@
  * memory anyway. Anything else (no such address, another user, another container, ptrace forbidden, a server that is
  * not tensord) is left to TCP.
  *
+ * The server's greeting carries the descriptor of memory that it lends to whoever asks for that by other means (the
+ * user's business); `td_stream.neighbour` holds it.
+ *
  * Thread-safety: a stream belongs to its loop's thread, like any td_stream.
  */
 #ifndef TD_RPC_NEIGHBOUR_H_
@@ -23,7 +26,8 @@ bool td_neighbour_address(const td_address *bound, int lane, td_address *out);
 td_stream *td_neighbour_connect(const td_address *address, int lane);
 
 /* The stream over a connected, non-blocking unix socket, which passes to it and is closed if the peer is another
- * user's: NULL then. Its writev() says -EBUSY while lent memory has not been copied by the peer. */
-td_stream *td_neighbour_stream_create(int fd);
+ * user's: NULL then. `memory`: what the peer is told of memory that this process lends (td_neighbour). Its writev()
+ * says -EBUSY while lent memory has not been copied by the peer. */
+td_stream *td_neighbour_stream_create(int fd, int memory);
 
 #endif /* TD_RPC_NEIGHBOUR_H_ */

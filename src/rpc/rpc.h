@@ -5,11 +5,19 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/status.h"
 #include "base/str.h"
 #include "rpc/loop.h"
 #include "rpc/payload.h"
+
+/* A process of this machine and user at the other end of a connection (neighbour.h). */
+typedef struct td_neighbour {
+  pid_t pid;           /* 0: the peer is no neighbour, or not yet known to be one */
+  int memory;          /* the descriptor, in that process, of memory that it lends; -1: none */
+  uint64_t connection; /* a number of the connection's own */
+} td_neighbour;
 
 /* ---- server ---------------------------------------------------------------------------------------------- */
 
@@ -37,6 +45,7 @@ typedef struct td_rpc_server_options {
   uint32_t max_streams;      /* 0: 65,536 */
   uint64_t keepalive_ns;     /* ping a connection silent for so long; 0: never */
   bool neighbours;           /* also listen for channels of this machine and user (neighbour.h) */
+  int (*memory)(void);       /* the descriptor of memory that neighbours are lent, or -1; NULL: none */
   /* Admission: at a request's headers, before its body is accepted. Optional. */
   td_status (*admit)(void *service, td_call *call);
 } td_rpc_server_options;
@@ -73,6 +82,7 @@ uint64_t td_call_deadline_ns(const td_call *call);              /* TD_NO_DEADLIN
 td_str td_call_metadata(const td_call *call, const char *name); /* a request header ("user-agent"); empty if absent */
 const char *td_call_peer(const td_call *call);                  /* "ipv4:1.2.3.4:5", "unix:" */
 td_str td_call_path(const td_call *call);
+td_neighbour td_call_neighbour(const td_call *call); /* from within handle() only */
 
 /* ---- channel --------------------------------------------------------------------------------------------- */
 
@@ -94,7 +104,8 @@ td_status td_channel_create(td_loop *loop, const char *address, const td_channel
                             td_channel **out) TD_MUST_USE;
 /* Fails what is in flight (UNAVAILABLE) and closes. Thread-safe; returns once it was posted. */
 void td_channel_destroy(td_channel *c);
-bool td_channel_is_connected(const td_channel *c); /* a hint; any thread */
+bool td_channel_is_connected(const td_channel *c);      /* a hint; any thread */
+td_neighbour td_channel_neighbour(const td_channel *c); /* of its present connection; on its loop thread */
 
 typedef struct td_call_options {
   const char *path;

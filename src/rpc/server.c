@@ -241,9 +241,13 @@ static td_server_shard *emptiest(td_rpc_server *s) {
   return found;
 }
 
+static td_stream *neighbour_stream(const td_rpc_server *s, int fd) {
+  return td_neighbour_stream_create(fd, s->options.memory ? s->options.memory() : -1);
+}
+
 static void accepted(td_listener *l, int fd, const struct sockaddr *address) {
   td_rpc_server *s = l->server;
-  td_stream *io = l->is_for_neighbours ? td_neighbour_stream_create(fd) : td_socket_stream_create(fd);
+  td_stream *io = l->is_for_neighbours ? neighbour_stream(s, fd) : td_socket_stream_create(fd);
   if (!io) return; /* another user's process: not for it */
   td_server_shard *shard = l->is_for_neighbours ? &s->shards[l->lane] : emptiest(s);
   atomic_fetch_add_explicit(&shard->conn_count, 1, memory_order_relaxed);

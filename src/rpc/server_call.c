@@ -513,6 +513,7 @@ void td_call_on_cancel_owned(td_call *call, void (*fn)(void *arg), void *arg, vo
 td_loop *td_call_loop(const td_call *call) { return call->shard->loop; }
 uint64_t td_call_deadline_ns(const td_call *call) { return call->deadline_ns; }
 const char *td_call_peer(const td_call *call) { return td_conn_peer(call->h2); }
+td_neighbour td_call_neighbour(const td_call *call) { return td_conn_neighbour(call->h2); }
 td_str td_call_path(const td_call *call) {
   if (call->path) return rcbuf_str(call->path);
   return call->method ? td_str_of(call->method->path) : TD_STR("");

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 
 #include "base/status.h"
+#include "rpc/rpc.h"
 
 typedef struct td_stream td_stream;
 
@@ -30,8 +31,9 @@ typedef struct td_stream_ops {
 
 struct td_stream {
   const td_stream_ops *ops;
-  int fd;       /* what to watch; -1: nothing, the owner drives the connection itself */
-  size_t ahead; /* bytes worth offering to writev() at once; 0: as many as a turn may write */
+  td_neighbour neighbour; /* pid 0: the peer is none */
+  int fd;                 /* what to watch; -1: nothing, the owner drives the connection itself */
+  size_t ahead;           /* bytes worth offering to writev() at once; 0: as many as a turn may write */
 };
 
 /* A connected, non-blocking TCP or unix socket, which passes to the stream. */

@@ -41,7 +41,9 @@ static int setup_pair(void **state, td_stream *(*create)(int fd)) {
 
 static int setup_unix(void **state) { return setup_pair(state, td_socket_stream_create); }
 
-static int setup_neighbours(void **state) { return setup_pair(state, td_neighbour_stream_create); }
+static td_stream *neighbour_stream(int fd) { return td_neighbour_stream_create(fd, 7); }
+
+static int setup_neighbours(void **state) { return setup_pair(state, neighbour_stream); }
 
 static int setup_tcp(void **state) {
   struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -161,7 +163,7 @@ static td_stream *with_bare_peer(int *peer) {
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   nonblocking(fds[0]);
   *peer = fds[1];
-  return td_neighbour_stream_create(fds[0]);
+  return td_neighbour_stream_create(fds[0], -1);
 }
 
 static void say(int peer, uint32_t kind, uint32_t size, const void *address) {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "tensor/shared_memory.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PLAIN_HEAP 1
@@ -196,12 +197,14 @@ struct idle_buffer {
   uint64_t since_ns;
   idle_buffer *below;         /* in its class's stack */
   idle_buffer *older, *newer; /* in the list of all */
-  int class;
+  idle_buffer **stack;        /* its class's */
+  bool is_lendable;
 };
 
 static struct {
   pthread_mutex_t lock;
-  idle_buffer *classes[BUFFER_CLASSES];
+  idle_buffer *classes[BUFFER_CLASSES], *lendable[BUFFER_CLASSES];
+  idle_buffer *vacant[BUFFER_CLASSES]; /* addresses of lendable ones whose pages went back */
   idle_buffer *oldest, *newest;
   size_t idle, in_use, peak, limit, physical;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -231,7 +234,7 @@ static size_t idle_cap(void) { return TD_MAX(physical_memory() / 8, 64 * MIB); }
 
 /* Takes `b` out of both lists. It need not be the top of its stack: the oldest is the bottom. */
 static void unlink_idle(idle_buffer *b) {
-  idle_buffer **at = &pool.classes[b->class];
+  idle_buffer **at = b->stack;
   while (*at != b) at = &(*at)->below;
   *at = b->below;
   *(b->older ? &b->older->newer : &pool.oldest) = b->newer;
@@ -251,12 +254,38 @@ static idle_buffer *take_old(uint64_t before_ns, size_t cap) {
   return out;
 }
 
+/* Lendable addresses cannot go back, only their pages. */
+static void vacate(idle_buffer *b) {
+  int c;
+  buffer_class(b->size, &c);
+  td_shared_memory_vacate(b->data, b->size);
+  pthread_mutex_lock(&pool.lock);
+  b->below = pool.vacant[c];
+  pool.vacant[c] = b;
+  pthread_mutex_unlock(&pool.lock);
+}
+
 static void unmap_all(idle_buffer *b) {
   for (idle_buffer *below; b; b = below) {
     below = b->below;
+    if (b->is_lendable) {
+      vacate(b);
+      continue;
+    }
     munmap(b->data, b->size);
     free(b);
   }
+}
+
+static void *map_lendable(size_t size, int c) {
+  pthread_mutex_lock(&pool.lock);
+  idle_buffer *b = pool.vacant[c];
+  if (b) pool.vacant[c] = b->below;
+  pthread_mutex_unlock(&pool.lock);
+  if (!b) return td_shared_memory_take(size);
+  void *p = b->data;
+  free(b);
+  return p;
 }
 
 static void *map_buffer(size_t size) {
@@ -286,7 +315,7 @@ static void unreserve(size_t size) {
   pthread_mutex_unlock(&pool.lock);
 }
 
-void *td_memory_buffer_alloc(size_t size, bool *zeroed) {
+static void *buffer_alloc(size_t size, bool is_lendable, bool *zeroed) {
   *zeroed = false;
   size = TD_MAX(size, 64 * KIB);
   if (size > (size_t)1 << 60) return NULL;
@@ -294,7 +323,7 @@ void *td_memory_buffer_alloc(size_t size, bool *zeroed) {
   size_t whole = buffer_class(size, &c);
   pthread_mutex_lock(&pool.lock);
   bool fits = reserve(whole);
-  idle_buffer *b = fits ? pool.classes[c] : NULL;
+  idle_buffer *b = fits ? (is_lendable ? pool.lendable : pool.classes)[c] : NULL;
   if (b) unlink_idle(b);
   pthread_mutex_unlock(&pool.lock);
   if (!fits) return NULL;
@@ -304,36 +333,48 @@ void *td_memory_buffer_alloc(size_t size, bool *zeroed) {
     free(b);
     return p;
   }
-  if (PLAIN_HEAP) {
+  if (PLAIN_HEAP && !is_lendable) {
     p = aligned_alloc(TD_MEMORY_ALIGN, (size + 63) & ~(size_t)63);
   } else {
-    p = map_buffer(whole);
+    p = is_lendable ? map_lendable(whole, c) : map_buffer(whole);
     *zeroed = p != NULL;
   }
   if (!p) unreserve(whole);
   return p;
 }
 
+void *td_memory_buffer_alloc(size_t size, bool *zeroed) { return buffer_alloc(size, false, zeroed); }
+
+void *td_memory_lendable_alloc(size_t size, bool *zeroed) { return buffer_alloc(size, true, zeroed); }
+
+/* Without a node to note it in: it cannot be kept. */
+static void free_at_once(void *p, size_t size, bool is_lendable) {
+  unreserve(size);
+  if (is_lendable)
+    td_shared_memory_vacate(p, size); /* the addresses are lost: they are many */
+  else if (PLAIN_HEAP)
+    free(p);
+  else
+    munmap(p, size);
+}
+
 void td_memory_buffer_free(void *p, size_t size) {
   size = TD_MAX(size, 64 * KIB);
   int c;
   size_t whole = buffer_class(size, &c);
-  idle_buffer *b = PLAIN_HEAP ? NULL : malloc(sizeof *b);
+  bool is_lendable = td_shared_memory_holds(p);
+  idle_buffer *b = PLAIN_HEAP && !is_lendable ? NULL : malloc(sizeof *b);
   if (!b) {
-    unreserve(whole);
-    if (PLAIN_HEAP) {
-      free(p);
-    } else {
-      munmap(p, whole);
-    }
+    free_at_once(p, whole, is_lendable);
     return;
   }
   uint64_t now = td_now_ns();
+  idle_buffer **stack = is_lendable ? &pool.lendable[c] : &pool.classes[c];
   pthread_mutex_lock(&pool.lock);
   pool.in_use -= whole;
   pool.idle += whole;
-  *b = (idle_buffer){p, whole, now, pool.classes[c], pool.newest, NULL, c};
-  pool.classes[c] = b;
+  *b = (idle_buffer){p, whole, now, *stack, pool.newest, NULL, stack, is_lendable};
+  *stack = b;
   *(pool.newest ? &pool.newest->newer : &pool.oldest) = b;
   pool.newest = b;
   idle_buffer *old = take_old(now > KEEP_NS ? now - KEEP_NS : 0, idle_cap());

@@ -34,7 +34,9 @@ void td_memory_object_free(void *p, size_t size);
 /* A buffer of at least `size` bytes, 64-byte aligned (2 MiB from that size on); *zeroed says that it is all zero.
  * NULL when there is no memory, or when the process would hold more than its limit in buffers. */
 void *td_memory_buffer_alloc(size_t size, bool *zeroed);
-void td_memory_buffer_free(void *p, size_t size);
+/* The same in memory that other processes can map (shared_memory.h); NULL, too, where there is none. */
+void *td_memory_lendable_alloc(size_t size, bool *zeroed);
+void td_memory_buffer_free(void *p, size_t size); /* of either kind */
 
 /* Gives idle buffers back that nobody asked for within the last `age_ms`; 0: all, with this thread's and the shared
  * free blocks. A server calls it from a timer (age 2,000 every second) so that an idle process shrinks; buffers

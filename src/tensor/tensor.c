@@ -5,12 +5,13 @@
 
 #include "base/mem.h"
 #include "tensor/memory.h"
+#include "tensor/shared_memory.h"
 
 _Static_assert(sizeof(td_string) == 16, "dtype.c's size of a string element");
 _Static_assert(sizeof(td_tensor) == 40, "a header of rank 3 fills one cache line");
 
-/* Where the elements lie (td_tensor.origin). */
-enum { IN_BLOCK = 0, IN_BUFFER = 1, IN_BASE = 2 };
+/* Sizes of tensors that may be lent. Larger ones gain more from huge pages than from a copy less. */
+enum { LENDABLE_MIN = 64 << 10, LENDABLE_MAX = 32 << 20 };
 
 /* Bytes before the elements of a tensor whose elements lie in its block. */
 static size_t header_size(int rank) {
@@ -55,43 +56,95 @@ static td_tensor *init_header(void *block, td_dtype dtype, int rank, const int64
   return t;
 }
 
-/* Allocates; `zero`: elements of plain types too. */
-static td_status create(td_dtype dtype, int rank, const int64_t *dims, bool zero, td_tensor **out) {
+static bool may_be_lent(td_dtype dtype, size_t size) {
+  return size > LENDABLE_MIN && size <= LENDABLE_MAX && td_dtype_is_pod(dtype);
+}
+
+/* Elements of a size that does not fit into a block. */
+static void *alloc_elements(td_dtype dtype, size_t size, bool is_private, bool *zeroed) {
+  bool lends = !is_private && td_shared_memory_is_used() && may_be_lent(dtype, size);
+  void *data = lends ? td_memory_lendable_alloc(size, zeroed) : NULL;
+  return data ? data : td_memory_buffer_alloc(size, zeroed);
+}
+
+enum { ZERO = 1, /* elements of plain types too */ PRIVATE = 2 /* not lendable */ };
+
+static td_status create(td_dtype dtype, int rank, const int64_t *dims, unsigned how, td_tensor **out) {
   int64_t count;
   size_t size;
   TD_TRY(check_count(dtype, rank, dims, &count, &size));
   size_t header = header_size(rank);
   bool in_block = size <= TD_MEMORY_LARGEST_BLOCK - header, zeroed = false;
   void *block = td_memory_block_alloc(in_block ? header + size : header), *data = NULL;
-  if (block) data = in_block ? (char *)block + header : td_memory_buffer_alloc(size, &zeroed);
+  if (block) data = in_block ? (char *)block + header : alloc_elements(dtype, size, how & PRIVATE, &zeroed);
   if (!data) {
     if (block) td_memory_block_free(block, header);
     return out_of_memory(dtype, rank, dims);
   }
   td_tensor *t = init_header(block, dtype, rank, dims, count, size);
-  t->origin = in_block ? IN_BLOCK : IN_BUFFER;
+  t->origin = in_block ? TD_TENSOR_IN_BLOCK : TD_TENSOR_IN_BUFFER;
   t->data = data;
-  if ((zero || !td_dtype_is_pod(dtype)) && !zeroed) memset(data, 0, size);
+  if ((how & ZERO || !td_dtype_is_pod(dtype)) && !zeroed) memset(data, 0, size);
   *out = t;
   return TD_STATUS_OK;
 }
 
 td_status td_tensor_create(td_dtype dtype, const td_shape *shape, td_tensor **out) {
-  return create(dtype, shape->rank, shape->dims, false, out);
+  return create(dtype, shape->rank, shape->dims, 0, out);
 }
 
 td_status td_tensor_create_dims(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) {
-  return create(dtype, rank, dims, false, out);
+  return create(dtype, rank, dims, 0, out);
 }
 
 td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tensor **out) {
-  return create(dtype, shape->rank, shape->dims, true, out);
+  return create(dtype, shape->rank, shape->dims, ZERO, out);
 }
 
 td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) {
-  TD_TRY(create(dtype, rank, dims, true, out));
+  TD_TRY(create(dtype, rank, dims, ZERO, out));
   (*out)->has_value = 0;
   return TD_STATUS_OK;
+}
+
+bool td_tensor_is_lendable(const td_tensor *t) {
+  return may_be_lent((td_dtype)t->dtype, t->size) && td_shared_memory_holds(t->data);
+}
+
+bool td_tensor_could_be_lendable(const td_tensor *t) {
+  return may_be_lent((td_dtype)t->dtype, t->size) && td_shared_memory_is_used() && !td_shared_memory_holds(t->data);
+}
+
+/* A foreign tensor's owner lies behind its sizes. */
+static void *place_of_owner(td_tensor *t) { return &t->dims[t->rank]; }
+
+td_status td_tensor_create_foreign(td_dtype dtype, int rank, const int64_t *dims, const void *data, size_t room,
+                                   td_foreign_memory *m, td_tensor **out) {
+  int64_t count;
+  size_t size;
+  TD_TRY(check_count(dtype, rank, dims, &count, &size));
+  if (size > room || !td_dtype_is_pod(dtype)) {
+    char *text = td_dims_text(rank, dims);
+    td_status s =
+        td_invalid_argument("%zu bytes hold no tensor of shape%s and type %s", room, text, td_dtype_name(dtype));
+    td_free(text);
+    return s;
+  }
+  void *block = td_memory_block_alloc(header_size(rank + 1));
+  if (!block) td_malloc(SIZE_MAX / 2); /* a header is control data: ends the process */
+  td_tensor *t = init_header(block, dtype, rank, dims, count, size);
+  t->origin = TD_TENSOR_FOREIGN;
+  t->data = (void *)data;
+  memcpy(place_of_owner(t), &m, sizeof m);
+  *out = t;
+  return TD_STATUS_OK;
+}
+
+static void destroy_foreign(td_tensor *t) {
+  td_foreign_memory *m;
+  memcpy(&m, place_of_owner(t), sizeof m);
+  td_memory_block_free(t, header_size(t->rank + 1));
+  m->release(m);
 }
 
 static void destroy_elements(td_tensor *t) {
@@ -110,14 +163,18 @@ static void destroy_elements(td_tensor *t) {
 
 void td_tensor_destroy_(td_tensor *t) {
   size_t header = header_size(t->rank);
-  if (t->origin == IN_BASE) {
+  if (t->origin == TD_TENSOR_IN_BASE) {
     td_tensor *base = t->base;
     td_memory_block_free(t, header);
     td_tensor_release(base);
     return;
   }
+  if (t->origin == TD_TENSOR_FOREIGN) {
+    destroy_foreign(t);
+    return;
+  }
   if (!td_dtype_is_pod(t->dtype)) destroy_elements(t);
-  if (t->origin == IN_BUFFER) {
+  if (t->origin == TD_TENSOR_IN_BUFFER) {
     td_memory_buffer_free(t->data, t->size);
     td_memory_block_free(t, header);
   } else {
@@ -132,7 +189,7 @@ static td_tensor *view(td_tensor *t, td_dtype dtype, int rank, const int64_t *di
   void *block = td_memory_block_alloc(header_size(rank));
   if (!block) td_malloc(SIZE_MAX / 2); /* a header is control data: ends the process */
   td_tensor *v = init_header(block, dtype, rank, dims, count, (size_t)count * td_dtype_size(dtype));
-  v->origin = IN_BASE;
+  v->origin = TD_TENSOR_IN_BASE;
   v->data = data;
   v->base = td_tensor_retain(t->base ? t->base : t);
   return v;
@@ -221,9 +278,9 @@ void td_tensor_copy_elements(td_tensor *dst, int64_t to, const td_tensor *src, i
   td_malloc(SIZE_MAX / 2); /* no memory for a copy of strings that are in memory already: ends the process */
 }
 
-td_status td_tensor_copy(const td_tensor *t, td_tensor **out) {
+static td_status copy_of(const td_tensor *t, unsigned how, td_tensor **out) {
   td_tensor *copy;
-  TD_TRY(create(t->dtype, t->rank, t->dims, false, &copy));
+  TD_TRY(create(t->dtype, t->rank, t->dims, how, &copy));
   td_status status = copy_elements(copy, 0, t, 0, t->count);
   if (status) {
     td_tensor_release(copy);
@@ -232,6 +289,10 @@ td_status td_tensor_copy(const td_tensor *t, td_tensor **out) {
   }
   return status;
 }
+
+td_status td_tensor_copy(const td_tensor *t, td_tensor **out) { return copy_of(t, 0, out); }
+
+td_status td_tensor_copy_private(const td_tensor *t, td_tensor **out) { return copy_of(t, PRIVATE, out); }
 
 void td_tensor_shape(const td_tensor *t, td_shape *out) { td_shape_set(out, t->rank, t->dims); }
 

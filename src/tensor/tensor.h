@@ -24,12 +24,20 @@
 #include "tensor/dtype.h"
 #include "tensor/shape.h"
 
+/* Where the elements lie. */
+typedef enum td_tensor_origin {
+  TD_TENSOR_IN_BLOCK,  /* behind the header */
+  TD_TENSOR_IN_BUFFER, /* in a buffer of their own */
+  TD_TENSOR_IN_BASE,   /* in another tensor: a view */
+  TD_TENSOR_FOREIGN,   /* in somebody else's memory, for reading only */
+} td_tensor_origin;
+
 typedef struct td_tensor td_tensor;
 struct td_tensor {
   _Atomic uint32_t refs;
   uint8_t dtype; /* a td_dtype */
   uint8_t rank;
-  uint8_t origin;    /* the allocator's: where the memory came from */
+  uint8_t origin;    /* a td_tensor_origin */
   uint8_t has_value; /* 0 only for what stands for an uninitialised variable (its elements are zero) */
   int64_t count;     /* elements */
   size_t size;       /* bytes of the elements */
@@ -48,6 +56,23 @@ td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tenso
 /* The same, standing for a variable of that shape that has no value yet: has_value is 0. For the debugger's ops. */
 td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) TD_MUST_USE;
 
+/* Where somebody borrows (loan.h), elements of middling sizes lie in memory that other processes can map: whether these
+ * do, and can be lent. */
+bool td_tensor_is_lendable(const td_tensor *t);
+/* Whether a copy of it would be lendable, though it is not. */
+bool td_tensor_could_be_lendable(const td_tensor *t);
+
+/* Memory that is not this room's; embed it. `release` runs once, on any thread, when nothing needs the elements. */
+typedef struct td_foreign_memory td_foreign_memory;
+struct td_foreign_memory {
+  void (*release)(td_foreign_memory *m);
+};
+/* A tensor (of a plain type) over elements at `data`, which is read-only: never exclusive. INVALID_ARGUMENT for a bad
+ * type or shape, or if the elements would take more than the `room` bytes there; then `m` stays the caller's, else it
+ * passes. */
+td_status td_tensor_create_foreign(td_dtype dtype, int rank, const int64_t *dims, const void *data, size_t room,
+                                   td_foreign_memory *m, td_tensor **out) TD_MUST_USE;
+
 /* Another shape over the same elements (count must match: asserted). Consumes nothing. */
 td_tensor *td_tensor_reshape(td_tensor *t, int rank, const int64_t *dims);
 /* Rows [begin, end) of the first dimension over the same elements; rank >= 1, range valid: asserted. The data may
@@ -59,6 +84,8 @@ td_tensor *td_tensor_row(td_tensor *t, int64_t i);
 td_tensor *td_tensor_bitcast(td_tensor *t, td_dtype dtype, int rank, const int64_t *dims);
 /* A deep copy (own elements). */
 td_status td_tensor_copy(const td_tensor *t, td_tensor **out) TD_MUST_USE;
+/* One that is not lendable: for elements that will be written while others hold the tensor. */
+td_status td_tensor_copy_private(const td_tensor *t, td_tensor **out) TD_MUST_USE;
 
 static inline td_tensor *td_tensor_retain(td_tensor *t) {
   /* relaxed: a new reference is made from one that is held; nothing is published by it */
@@ -75,10 +102,15 @@ static inline void td_tensor_release(td_tensor *t) {
     td_tensor_destroy_(t);
 }
 
-/* The caller, holding one reference, is the only one who can reach these elements. */
+/* Its elements are somebody else's, who cannot use that memory otherwise before the tensor goes. */
+static inline bool td_tensor_is_foreign(const td_tensor *t) {
+  return (t->base ? t->base : t)->origin == TD_TENSOR_FOREIGN;
+}
+
+/* The caller, holding one reference, is the only one who can reach these elements, and may write them. */
 static inline bool td_tensor_is_exclusive(const td_tensor *t) {
   return atomic_load_explicit(&t->refs, memory_order_acquire) == 1 &&
-         (!t->base || atomic_load_explicit(&t->base->refs, memory_order_acquire) == 1);
+         (!t->base || atomic_load_explicit(&t->base->refs, memory_order_acquire) == 1) && !td_tensor_is_foreign(t);
 }
 
 static inline bool td_tensor_same_shape(const td_tensor *a, const td_tensor *b) {

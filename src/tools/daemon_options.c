@@ -74,7 +74,7 @@ void td_daemon_options_print_help(FILE *out) {
       "is\n"
       "                       a loopback name, else every address)\n"
       "  --threads=N          compute threads (default: one per core)\n"
-      "  --neighbours=on|off  whether large tensors go from memory to memory between tasks of this machine and user\n"
+      "  --neighbours=on|off  whether tasks of this machine and user lend large tensors to each other\n"
       "                       (default: on; off: by TCP, as between machines)\n"
       "  --optimize=on|off    whether graphs of this task's sessions are optimised when a step is first asked for\n"
       "                       (default: on; off: every node that was written runs)\n"

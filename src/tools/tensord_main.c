@@ -10,6 +10,7 @@
 #include "cluster/server.h"
 #include "ops/families.h"
 #include "ops/heavy.h"
+#include "tensor/loan.h"
 #include "tensor/memory.h"
 #include "tools/daemon_options.h"
 
@@ -26,16 +27,19 @@ static int fail(td_status s) {
 
 static void end_at_once(int signal_number) { _exit(128 + signal_number); }
 
-/* Sleeps until one of `set` arrives. Meanwhile idle buffers go back to the system; with nothing to give back the
- * process hardly ever wakes. */
+/* Sleeps until one of `set` arrives. Meanwhile loans that have ended are taken back, and idle buffers go back to the
+ * system; with nothing to give back the process hardly ever wakes. */
 static void wait_for_signal(const sigset_t *set) {
   for (;;) {
     td_memory_stats memory;
     td_memory_get_stats(&memory);
-    struct timespec period = {.tv_sec = memory.buffers_idle ? TRIM_PERIOD_S : IDLE_PERIOD_S};
+    bool has_loans = td_loans_count();
+    struct timespec period = {.tv_sec = memory.buffers_idle || has_loans ? TRIM_PERIOD_S : IDLE_PERIOD_S};
     int got = sigtimedwait(set, NULL, &period);
     if (got > 0) return;
-    if (got < 0 && errno == EAGAIN && memory.buffers_idle) td_memory_trim(TRIM_AGE_MS);
+    if (got != -1 || errno != EAGAIN) continue;
+    if (has_loans) td_loans_collect();
+    if (memory.buffers_idle) td_memory_trim(TRIM_AGE_MS);
   }
 }
 
