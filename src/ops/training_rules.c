@@ -5,6 +5,9 @@
 
 #include "base/mem.h"
 #include "ops/rows.h"
+#ifdef __x86_64__
+#include "ops/loops/rsqrt.h"
+#endif
 
 typedef enum rule_index {
   GRADIENT_DESCENT,
@@ -136,13 +139,37 @@ static td_rule_fn *const complex64_rules[RULE_COUNT] = {COMMON_TABLE(RULE)};
 #include "ops/training_rules.inc"
 static td_rule_fn *const complex128_rules[RULE_COUNT] = {COMMON_TABLE(RULE)};
 
-static td_rule_fn *const *best_float_rules(bool racy) {
-#if TD_TSAN
-  if (racy) return racy_float_rules;
-#elif defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return float_rules_avx2;
+#if defined(__x86_64__) && !TD_TSAN
+/* Division and root are most of this rule. */
+__attribute__((target("avx512f"))) static void adagrad_float_avx512(void *const *vars, const void *gradient,
+                                                                    int64_t begin, int64_t end,
+                                                                    const td_rule_args *args) {
+  if (!args->update_slots) {
+    float_rules_avx2[ADAGRAD](vars, gradient, begin, end, args);
+    return;
+  }
+  float *var = (float *)vars[0] + begin, *accum = (float *)vars[1] + begin;
+  const float *grad = gradient;
+  const __m512 lr = _mm512_set1_ps((float)creal(args->params[0]));
+  for (int64_t i = 0, n = end - begin; i < n; i += 16) {
+    __mmask16 some = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)-1;
+    __m512 g = _mm512_maskz_loadu_ps(some, grad + i);
+    __m512 a = _mm512_fmadd_ps(g, g, _mm512_maskz_loadu_ps(some, accum + i));
+    __m512 v = _mm512_maskz_loadu_ps(some, var + i);
+    _mm512_mask_storeu_ps(accum + i, some, a);
+    _mm512_mask_storeu_ps(var + i, some, _mm512_fnmadd_ps(_mm512_mul_ps(g, lr), td_rsqrt_16(a), v));
+  }
+}
 #endif
-  return float_rules;
+
+static td_rule_fn *best_float_rule(rule_index rule, bool racy) {
+#if TD_TSAN
+  if (racy) return racy_float_rules[rule];
+#elif defined(__x86_64__)
+  if (rule == ADAGRAD && __builtin_cpu_supports("avx512f")) return adagrad_float_avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return float_rules_avx2[rule];
+#endif
+  return float_rules[rule];
 }
 
 /* ---- 16 bits: blocks of float ---- */
@@ -154,7 +181,7 @@ enum { BLOCK = 256 };
                                     int64_t end, const td_rule_args *args) {                                 \
     float wide[TD_RULE_VARS][BLOCK], g[BLOCK];                                                               \
     void *at[TD_RULE_VARS] = {wide[0], wide[1], wide[2], wide[3]};                                           \
-    td_rule_fn *fn = best_float_rules(false)[rule];                                                          \
+    td_rule_fn *fn = best_float_rule(rule, false);                                                           \
     for (int64_t from = begin; from < end; from += BLOCK) {                                                  \
       int n = (int)TD_MIN(end - from, (int64_t)BLOCK);                                                       \
       for (int i = 0; i < n; i++) g[i] = TO_FLOAT(((const E *)gradient)[from - begin + i]);                  \
@@ -195,7 +222,7 @@ td_rule_fn *td_rule_get(const td_rule_info *rule, td_dtype t, bool racy) {
   size_t i = (size_t)(rule - rules);
   switch (t) {
     case TD_FLOAT:
-      return best_float_rules(racy)[i];
+      return best_float_rule((rule_index)i, racy);
     case TD_DOUBLE:
       return double_rules[i];
     case TD_COMPLEX64:

@@ -15,6 +15,7 @@
 #include "framework/variable.h"
 #include "ops/families.h"
 #include "ops/testing.h"
+#include "ops/training_rules.h"
 
 /* Two runs of each op on the variables of make_var() and the gradient of make_grad(); results of TensorFlow 2.15.1. */
 static const struct {
@@ -808,8 +809,34 @@ static void test_concurrent_updates(void **state) {
   hammer_op("ResourceSparseApplyMomentum", NULL);
 }
 
+/* Vector forms against the same rule in double, for every length of what is left at the end. */
+static void test_rules_of_any_length(void **state) {
+  static const char *const names[] = {"GradientDescent", "Momentum", "Adam", "Adagrad", "AdagradV2", "RMSProp"};
+  enum { MOST = 70, PLACES = TD_RULE_VARS + 1 };
+  float single[PLACES][MOST + 2];
+  double wide[PLACES][MOST + 2];
+  const td_rule_args args = {.params = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, .update_slots = true};
+  for (size_t r = 0; r < TD_COUNT(names) * MOST; r++) {
+    const td_rule_info *rule = td_rule_find(td_str_of(names[r / MOST]));
+    int n = (int)(r % MOST);
+    void *s[TD_RULE_VARS], *w[TD_RULE_VARS];
+    for (int k = 0; k < PLACES; k++) {
+      for (int i = 0; i < MOST + 2; i++) wide[k][i] = single[k][i] = (float)(0.5 + k + 0.25 * i);
+      if (k < TD_RULE_VARS) s[k] = single[k], w[k] = wide[k];
+    }
+    td_rule_get(rule, TD_FLOAT, false)(s, single[PLACES - 1], 1, 1 + n, &args);
+    td_rule_get(rule, TD_DOUBLE, false)(w, wide[PLACES - 1], 1, 1 + n, &args);
+    for (int k = 0; k < rule->vars; k++)
+      for (int i = 0; i < MOST + 2; i++) {
+        double error = single[k][i] - wide[k][i];
+        assert_true(i < 1 || i > n ? error == 0 : error * error <= 1e-12 * (1 + wide[k][i] * wide[k][i]));
+      }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rules_of_any_length),
       cmocka_unit_test(test_against_tensorflow),
       cmocka_unit_test(test_reader_keeps_its_snapshot),
       cmocka_unit_test(test_errors),

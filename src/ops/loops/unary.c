@@ -4,7 +4,7 @@
 #include "ops/loops/loops.h"
 #include "ops/loops/vmath.h"
 #ifdef __AVX512F__
-#include <immintrin.h>
+#include "ops/loops/rsqrt.h"
 #endif
 
 /* One line an op and element type: name, dtype, C types in and out, the value as a function of `a` (and `p`). */
@@ -103,20 +103,13 @@ static void Sin_FLOAT(const void *x, void *z, int64_t n, double p) { sincos_FLOA
 static void Cos_FLOAT(const void *x, void *z, int64_t n, double p) { sincos_FLOAT(x, z, n, 1); }
 
 #ifdef __AVX512F__
-/* The processor's estimate (14 bits) and a step of Newton's method: within 2 ULP. The step has no use at the ends. */
-static inline __m512 rsqrt_16(__m512 x) {
-  const __m512 one = _mm512_set1_ps(1), half = _mm512_set1_ps(0.5f);
-  __m512 y = _mm512_rsqrt14_ps(x), rest = _mm512_fnmadd_ps(_mm512_mul_ps(x, y), y, one);
-  __mmask16 inside = _mm512_cmp_ps_mask(rest, rest, _CMP_ORD_Q); /* not where it is zero times infinity */
-  return _mm512_mask3_fmadd_ps(_mm512_mul_ps(y, half), rest, y, inside);
-}
 static void Rsqrt_FLOAT(const void *xv, void *zv, int64_t n, double p) {
   const float *x = xv;
   float *z = zv;
   int64_t i = 0;
-  for (; i + 16 <= n; i += 16) _mm512_storeu_ps(z + i, rsqrt_16(_mm512_loadu_ps(x + i)));
+  for (; i + 16 <= n; i += 16) _mm512_storeu_ps(z + i, td_rsqrt_16(_mm512_loadu_ps(x + i)));
   __mmask16 tail = (__mmask16)((1u << (n - i)) - 1);
-  _mm512_mask_storeu_ps(z + i, tail, rsqrt_16(_mm512_maskz_loadu_ps(tail, x + i)));
+  _mm512_mask_storeu_ps(z + i, tail, td_rsqrt_16(_mm512_maskz_loadu_ps(tail, x + i)));
 }
 #else
 DEFINE(Rsqrt, FLOAT, float, float, 1 / __builtin_sqrtf(a))
