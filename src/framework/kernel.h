@@ -65,6 +65,8 @@ typedef struct td_kernel_def {
    * runs after a failed create(). */
   td_status (*create)(td_kernel_builder *b, void *state);
   void (*destroy)(void *state);
+  /* Optional, of ops without state: input `in` will be this tensor in every run. Before the first one. */
+  void (*learn_constant)(void *state, int in, const td_tensor *t);
   td_compute_fn compute;             /* one of the two, or set by create() */
   td_compute_async_fn compute_async; /* must lead to exactly one td_kernel_done() */
 } td_kernel_def;

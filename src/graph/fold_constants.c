@@ -31,7 +31,6 @@ typedef struct folder {
   td_optimizer *o;
   fold *folds; /* by id */
   size_t total_bytes, known_bytes;
-  const td_op_def *const_op;
 } folder;
 
 static fold *fold_of(const folder *f, const td_node *n) { return &f->folds[n->id]; }
@@ -111,17 +110,12 @@ static bool is_foldable(const folder *f, const td_node *n) {
   return td_node_is_pure(f->o, n);
 }
 
-static bool repeats_a_value(const td_tensor *t) {
-  size_t size = td_dtype_size(t->dtype);
-  const char *bytes = t->data;
-  return td_dtype_is_pod(t->dtype) && t->count && !memcmp(bytes, bytes + size, t->size - size);
-}
-
 /* Whether the values are worth the memory that they take for good, where a step would make them anew: those not much
  * larger than what they are made of, or all the same; but not what Fill makes, as initial values often are. */
 static bool are_worth_keeping(const td_node *n, td_tensor *const *values, size_t small_bytes) {
   for (int i = 0; i < n->output_count; i++)
-    if (values[i]->size > small_bytes && (td_str_is(n->op->name, "Fill") || !repeats_a_value(values[i]))) return false;
+    if (values[i]->size > small_bytes && (td_str_is(n->op->name, "Fill") || !td_tensor_repeats_a_value(values[i])))
+      return false;
   return true;
 }
 
@@ -173,28 +167,37 @@ static void visit(folder *f, const td_node *n) {
 
 /* ---- constants in the place of nodes ---- */
 
-static td_status encode(folder *f, const td_tensor *t, Pb__TensorProto **out) {
+static td_status encode(td_graph *g, const td_tensor *t, Pb__TensorProto **out) {
   td_strbuf bytes = {0};
   td_status s = td_tensor_encode(t, &bytes);
   if (!s)
-    s = td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&bytes), &f->o->g->arena,
-                          (ProtobufCMessage **)out);
+    s = td_message_decode(&pb__tensor_proto__descriptor, td_strbuf_view(&bytes), &g->arena, (ProtobufCMessage **)out);
   td_strbuf_deinit(&bytes);
   return s;
 }
 
-static td_status make_attrs(folder *f, const td_tensor *t, td_node_def *def) {
-  td_arena *a = &f->o->g->arena;
+/* Makes `def` that of a Const. */
+static td_status define(td_graph *g, const td_tensor *t, td_node_def *def) {
+  td_arena *a = &g->arena;
   Pb__AttrValue *value = td_arena_new(a, Pb__AttrValue);
   pb__attr_value__init(value);
   value->value_case = PB__ATTR_VALUE__VALUE_TENSOR;
-  TD_TRY(encode(f, t, &value->tensor));
-  def->op = f->const_op->name;
+  TD_TRY(encode(g, t, &value->tensor));
+  def->op = TD_STR("Const");
   def->attr_count = 2;
   def->attrs = td_arena_array(a, td_attr, 2);
   def->attrs[0] = (td_attr){TD_STR("dtype"), td_attr_value_type(a, (td_dtype)t->dtype)};
   def->attrs[1] = (td_attr){TD_STR("value"), value};
-  f->total_bytes += t->size;
+  return TD_STATUS_OK;
+}
+
+td_status td_optimizer_add_const(td_optimizer *o, const td_node *like, const td_tensor *t, td_node **out) {
+  td_node_def def = {.name = td_graph_new_name(o->g, like->def.name), .device = like->def.device};
+  TD_TRY(define(o->g, t, &def));
+  TD_TRY(td_graph_add_node(o->g, &def, td_op_find(TD_STR("Const")), out));
+  (*out)->device = like->device;
+  (*out)->original = td_node_original(like);
+  (*out)->is_made = true;
   return TD_STATUS_OK;
 }
 
@@ -205,12 +208,8 @@ static void add_dependencies(const folder *f, const fold *v, td_node *n) {
 static td_status replace_output(folder *f, td_node *n, int slot) {
   fold *v = fold_of(f, n);
   td_node *made;
-  td_node_def def = {.name = td_graph_new_name(f->o->g, n->def.name), .device = n->def.device};
-  TD_TRY(make_attrs(f, v->values[slot], &def));
-  TD_TRY(td_graph_add_node(f->o->g, &def, f->const_op, &made));
-  made->device = n->device;
-  made->original = td_node_original(n);
-  made->is_made = true;
+  TD_TRY(td_optimizer_add_const(f->o, n, v->values[slot], &made));
+  f->total_bytes += v->values[slot]->size;
   add_dependencies(f, v, made);
   td_graph_move_readers(f->o->g, n, slot, made, 0);
   return TD_STATUS_OK;
@@ -220,10 +219,11 @@ static td_status replace_output(folder *f, td_node *n, int slot) {
 static td_status become_const(folder *f, td_node *n) {
   fold *v = fold_of(f, n);
   td_node_def def = n->def;
-  TD_TRY(make_attrs(f, v->values[0], &def));
+  TD_TRY(define(f->o->g, v->values[0], &def));
+  f->total_bytes += v->values[0]->size;
   while (n->in_edges) td_graph_remove_edge(f->o->g, n->in_edges);
   n->def = def;
-  n->op = f->const_op;
+  n->op = td_op_find(def.op);
   n->input_count = 0;
   n->output_count = 1;
   n->is_lowered = false;
@@ -257,9 +257,8 @@ static void sweep(folder *f, td_node **order, size_t count) {
 }
 
 void td_fold_constants(td_optimizer *o) {
-  folder f = {.o = o, .const_op = td_op_find(TD_STR("Const"))};
+  folder f = {.o = o};
   size_t count;
-  if (!f.const_op) return;
   td_node **order = td_graph_order(o->g, &o->scratch, &count);
   f.folds = td_arena_array(&o->scratch, fold, o->g->node_count);
   for (size_t i = 0; i < count; i++) visit(&f, order[i]);

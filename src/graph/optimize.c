@@ -131,7 +131,10 @@ static void find_kept(td_optimizer *o) {
 void td_graph_optimize(td_graph *g, const td_optimize_options *options) {
   td_optimizer o = {.g = g, .options = options};
   find_kept(&o);
-  if (options->fold_constants && options->evaluator) td_fold_constants(&o);
+  if (options->fold_constants && options->evaluator && td_op_find(TD_STR("Const"))) {
+    td_fold_constants(&o);
+    td_merge_products(&o);
+  }
   if (options->merge_common) td_merge_common(&o);
   if (options->drop_unread) td_drop_unread(&o);
   if (options->skip_identities) td_skip_identities(&o);

@@ -16,6 +16,7 @@ typedef struct td_optimizer {
 
 /* The passes, in the order in which they run. */
 void td_fold_constants(td_optimizer *o);
+void td_merge_products(td_optimizer *o);
 void td_merge_common(td_optimizer *o);
 void td_drop_unread(td_optimizer *o);
 void td_skip_identities(td_optimizer *o);
@@ -29,6 +30,9 @@ bool td_node_is_const(const td_node *n);
 /* A function of its inputs' values alone: no state, effect, call, ref, resource or variant, and nothing that reads
  * files or marks a place. It has outputs. */
 bool td_node_is_pure(const td_optimizer *o, const td_node *n);
+/* Adds a Const with the tensor's value where `like` is, for which errors name what that stands for. The op must be
+ * registered. */
+td_status td_optimizer_add_const(td_optimizer *o, const td_node *like, const td_tensor *t, td_node **out) TD_MUST_USE;
 /* Makes every reader of src:slot read to:to_slot. */
 void td_graph_move_readers(td_graph *g, td_node *src, int slot, td_node *to, int to_slot);
 /* An edge from `src` makes `dst` wait, as far as a short look at its edges tells: one more does no harm. */

@@ -33,6 +33,31 @@ typedef struct counter {
   int computed; /* nodes other than Const */
 } counter;
 
+/* For products: constants by the first letter of their names, "a" 3, "b" 2, "c" 2.5, "h" 3e38, others 0.5. */
+static float constant_by_name(const td_node *n) {
+  switch (n->def.name.data[0]) {
+    case 'a':
+      return 3;
+    case 'b':
+      return 2;
+    case 'c':
+      return 2.5f;
+    case 'h':
+      return 3e38f;
+    default:
+      return 0.5f;
+  }
+}
+
+static td_status multiply(td_evaluator *self, const td_node *n, td_tensor *const *in, size_t max_bytes,
+                          td_tensor **out) {
+  bool is_const = td_str_is(n->def.op, "Const");
+  if (!is_const && !td_str_is(n->def.op, "Mul")) return td_invalid_argument("only products");
+  must(td_tensor_create_dims(TD_FLOAT, 0, NULL, out));
+  *TD_DATA(*out, float) = is_const ? constant_by_name(n) : *TD_DATA(in[0], float) * *TD_DATA(in[1], float);
+  return TD_STATUS_OK;
+}
+
 static td_status compute(td_evaluator *self, const td_node *n, td_tensor *const *in, size_t max_bytes,
                          td_tensor **out) {
   bool repeats = td_str_is(n->def.op, "Tile") || td_str_is(n->def.op, "Fill");
@@ -60,7 +85,7 @@ static td_graph *placed(const char *text) {
 static td_graph *optimized(const char *text, td_optimize_options o, counter *c) {
   td_str target = TD_STR("t");
   td_graph *g = placed(text);
-  *c = (counter){.base.compute = compute};
+  *c = (counter){.base.compute = o.evaluator ? o.evaluator->compute : compute};
   o.targets = &target;
   o.target_count = 1;
   o.evaluator = &c->base;
@@ -126,6 +151,38 @@ static void test_folds_what_repeats_a_value(void **state) {
       "a = " CONST "i = Const()" ON " {dtype: int32; value: empty}\nb = " CONST "d = Sub(a, a)" ON
       " {T: float}\ne = Fill(i, a)" ON " {T: float; index_type: int32}\nt = AddN(b, d, e)" ON " {N: 3; T: float}\n";
   assert_becomes(before, fold, after);
+}
+
+static void test_merges_products(void **state) {
+  td_evaluator multiplies = {.compute = multiply};
+  const td_optimize_options products = {.fold_constants = true, .evaluator = &multiplies};
+#define MUL " {T: float}\n"
+  /* either order of inputs; the constant gets what both waited for */
+  assert_becomes("r = _" RECV "s = _" RECV "a = Const(^s)" ON " {dtype: float; value: empty}\nb = " CONST
+                 "m = Mul(r, b)" ON MUL "t = Mul(a, m)" ON MUL,
+                 products,
+                 "r = _" RECV "s = _" RECV "t/_0 = Const(^s)" ON
+                 " {dtype: float; value: empty}\nt = Mul(t/_0, r)" ON MUL);
+  /* three in a row: the inner ones first */
+  assert_becomes("r = _" RECV "a = " CONST "b = " CONST "b2 = " CONST "m = Mul(b, r)" ON MUL "b4 = Mul(m, b2)" ON MUL
+                 "t = Mul(b4, a)" ON MUL,
+                 products, "r = _" RECV "t/_1 = " CONST "t = Mul(r, t/_1)" ON MUL);
+  static const char *const stay[] = {
+      /* the inner one is no power of two, or less than one; the product overflows */
+      "r = _" RECV "a = " CONST "c = " CONST "m = Mul(r, c)" ON MUL "t = Mul(m, a)" ON MUL,
+      "r = _" RECV "a = " CONST "x = " CONST "m = Mul(r, x)" ON MUL "t = Mul(m, a)" ON MUL,
+      "r = _" RECV "h = " CONST "b = " CONST "m = Mul(r, b)" ON MUL "t = Mul(m, h)" ON MUL,
+      /* somebody else reads, waits for, or orders what is between; it is elsewhere, or fetched */
+      "r = _" RECV "a = " CONST "b = " CONST "m = Mul(r, b)" ON MUL "n = Neg(m)" ON MUL "t = Mul(m, a, ^n)" ON MUL,
+      "r = _" RECV "a = " CONST "b = " CONST "m = Mul(r, b)" ON MUL "n = NoOp(^m)" ON "\nt = Mul(m, a, ^n)" ON MUL,
+      "r = _" RECV "s = _" RECV "a = " CONST "b = " CONST "m = Mul(r, b, ^s)" ON MUL "t = Mul(m, a)" ON MUL,
+      "r = _" RECV "a = " CONST "b = " CONST "m = Mul(r, b)" OTHER MUL "t = Mul(m, a)" ON MUL,
+      "r = _" RECV "a = " CONST "b = " CONST "t = Mul(r, b)" ON MUL "n = Mul(t, a)" ON MUL,
+      /* no constant */
+      "r = _" RECV "s = _" RECV "b = " CONST "m = Mul(r, b)" ON MUL "t = Mul(m, s)" ON MUL,
+  };
+  for (size_t i = 0; i < TD_COUNT(stay); i++) assert_becomes(stay[i], products, stay[i]);
+#undef MUL
 }
 
 static void test_leaves_what_is_no_function(void **state) {
@@ -350,6 +407,7 @@ int main(void) {
       cmocka_unit_test(test_folds_a_chain),
       cmocka_unit_test(test_keeps_order_and_deadness),
       cmocka_unit_test(test_leaves_what_fails),
+      cmocka_unit_test(test_merges_products),
       cmocka_unit_test(test_leaves_what_is_no_function),
       cmocka_unit_test(test_folds_what_repeats_a_value),
       cmocka_unit_test(test_folds_several_outputs),

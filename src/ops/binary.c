@@ -180,6 +180,7 @@ typedef struct binary_state {
   td_map map;
   const op_info *info;
   bool tolerates_shapes; /* Equal and NotEqual: other shapes are an answer, not an error */
+  bool is_uniform[2];    /* by input: one value, as often as it has elements */
 } binary_state;
 
 static const op_info *find_info(td_str op) {
@@ -207,6 +208,11 @@ static td_status binary_create(td_kernel_builder *b, void *state) {
   return TD_STATUS_OK;
 }
 
+/* Such an operand needs no memory to be read, as gradients of means, which are large constants. */
+static void binary_learn_constant(void *state, int in, const td_tensor *t) {
+  ((binary_state *)state)->is_uniform[in] = td_tensor_repeats_a_value(t);
+}
+
 /* ---- running ---- */
 
 typedef struct work {
@@ -221,8 +227,8 @@ typedef struct work {
 static void run_flat(void *arg, int64_t begin, int64_t end) {
   work *w = arg;
   const td_map *m = w->map;
-  int bad = td_map_binary(m, w->x + begin * m->in_size, 1, w->y + begin * m->in_size, 1, w->z + begin * m->out_size,
-                          end - begin);
+  int bad = td_map_binary(m, w->x + begin * w->sx * m->in_size, w->sx, w->y + begin * w->sy * m->in_size, w->sy,
+                          w->z + begin * m->out_size, end - begin);
   if (bad) atomic_fetch_or(&w->bad, bad);
 }
 
@@ -267,8 +273,8 @@ static td_status run_same_shape(td_kernel_ctx *ctx) {
   binary_state *s = ctx->state;
   td_tensor *x = td_in(ctx, 0), *y = td_in(ctx, 1), *z;
   TD_TRY(td_out_reuse_like(ctx, td_tensor_is_exclusive(x) ? 0 : 1, 0, &z));
-  work w = {.map = &s->map, .x = x->data, .y = y->data, .z = z->data};
-  if (s->info->flags & SWAP) w.x = y->data, w.y = x->data;
+  work w = {.map = &s->map, .x = x->data, .y = y->data, .z = z->data, .sx = !s->is_uniform[0], .sy = !s->is_uniform[1]};
+  if (s->info->flags & SWAP) w.x = y->data, w.y = x->data, w.sx = !s->is_uniform[1], w.sy = !s->is_uniform[0];
   td_ctx_parallel_for(ctx, z->count, s->info->unit_ns, run_flat, &w);
   return loop_error(atomic_load(&w.bad));
 }
@@ -377,7 +383,7 @@ static td_status string_compare_compute(td_kernel_ctx *ctx) { return run_strings
 #define BINARY(op_name, set)                                                                           \
   {                                                                                                    \
     .op = op_name, .types = {{"T", set}}, .state_size = sizeof(binary_state), .create = binary_create, \
-    .compute = binary_compute                                                                          \
+    .learn_constant = binary_learn_constant, .compute = binary_compute                                 \
   }
 #define BINARY_BOOL(op_name) \
   { .op = op_name, .state_size = sizeof(binary_state), .create = binary_create, .compute = binary_compute }

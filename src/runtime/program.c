@@ -298,6 +298,17 @@ static td_status check_frame(compiler *c, const td_node *src, td_pnode *ps, cons
   }
 }
 
+/* Kernels hear of inputs that never change. */
+static void tell_constants(compiler *c, uint32_t at) {
+  const td_pnode *pn = &c->p->nodes[at];
+  if (pn->exec != TD_EXEC_CONSTANT) return;
+  for (const td_edge *e = c->nodes[at]->out_edges; e; e = e->next_out) {
+    const td_kernel *k = c->p->nodes[c->index_of[e->dst->id]].kernel;
+    if (e->src_slot == 0 && k->def->learn_constant && !k->is_stateful)
+      k->def->learn_constant(k->state, e->dst_slot, pn->value);
+  }
+}
+
 static td_status make_edges(compiler *c, uint32_t at, uint32_t *next, int64_t *last) {
   td_program *p = c->p;
   const td_node *n = c->nodes[at];
@@ -430,6 +441,7 @@ static td_status compile(compiler *c) {
   int64_t *last = td_arena_array(&c->scratch, int64_t, p->max_outputs + 1);
   uint32_t next = 0;
   for (uint32_t i = 0; i < p->node_count; i++) TD_TRY(at_node(c, c->nodes[i], make_edges(c, i, &next, last)));
+  for (uint32_t i = 0; i < p->node_count; i++) tell_constants(c, i);
   count_special(p);
   TD_TRY(make_templates(c));
   find_single_edges(p);

@@ -230,6 +230,12 @@ td_tensor *td_tensor_bitcast(td_tensor *t, td_dtype dtype, int rank, const int64
 
 /* ---- elements ---- */
 
+bool td_tensor_repeats_a_value(const td_tensor *t) {
+  size_t size = td_dtype_size(t->dtype);
+  const char *bytes = t->data;
+  return td_dtype_is_pod(t->dtype) && t->count && !memcmp(bytes, bytes + size, t->size - size);
+}
+
 static td_status copy_strings(td_string *to, const td_string *from, int64_t n) {
   for (int64_t i = 0; i < n; i++) TD_TRY(td_string_set(&to[i], td_string_view(&from[i])));
   return TD_STATUS_OK;

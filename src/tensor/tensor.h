@@ -121,6 +121,9 @@ char *td_tensor_shape_text(const td_tensor *t); /* "[2,3]"; td_free()d by the ca
 /* Elements as TensorFlow's SummarizeValue prints them, at most `max` (for Print, Assert, errors); td_free()d. */
 char *td_tensor_summarize(const td_tensor *t, int64_t max);
 
+/* It has elements (of a plain type), and they are all the same, bit by bit. */
+bool td_tensor_repeats_a_value(const td_tensor *t);
+
 #define TD_DATA(t, type) ((type *)(t)->data)
 
 static inline bool td_tensor_is_scalar(const td_tensor *t) { return t->rank == 0; }
