@@ -112,6 +112,50 @@ def test_same_values(tf, trio, written, seed):
         assert same(b, d, t.dtype), "%s: %s, TensorFlow: %s" % (t, b, d)
 
 
+BINARY = ["add", "subtract", "multiply", "divide", "maximum", "minimum", "pow", "squared_difference", "floordiv", "floormod",
+          "greater", "greater_equal", "less", "not_equal", "atan2"]
+
+
+def test_constants_of_one_value(tf, trio, written):
+    """Either operand, beside tensors of its shape and of others that it is repeated along, or that are repeated along it."""
+    random = np.random.RandomState(3)
+    feeds, wanted = {}, []
+    for shape in ([48, 64], [48, 1], [64], [], [1, 1], [2, 48, 64]):
+        x = tf.placeholder(tf.float32, shape)
+        feeds[x] = np.asarray(random.rand(*shape) + 0.5, np.float32)
+        for value in (2.0, 0.75):
+            c = tf.zeros([48, 64]) + value
+            for name in BINARY:
+                f = getattr(tf.math, name)
+                wanted += [f(x, c), f(c, x)]
+    with tf.Session(config=plain(tf)) as s:
+        theirs = s.run(wanted, feeds)
+    for c in (trio, written):
+        with tf.Session(c.target("worker")) as s:
+            for t, a, b in zip(wanted, s.run(wanted, feeds), theirs):
+                assert a.dtype == b.dtype and a.shape == b.shape, t
+                assert same(a, b, t.dtype), "%s: %s, TensorFlow: %s" % (t, a, b)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_products_with_two_constants(tf, trio, written, dtype):
+    """One product or two: not a bit changes, whatever the constants."""
+    random = np.random.RandomState(4)
+    x = tf.placeholder(dtype, [3, 50])
+    wanted = []
+    for a in (2, 1, 8, -4, 3, 0, 1e-3, 1e30, random.rand(3, 1) * 5, random.rand(50) - 0.5, np.full([3, 50], 2)):
+        for b in (2, 16, 3, 0.5, -2, 1e35, np.full([50], 4), random.rand(3, 50)):
+            a_, b_ = (tf.constant(np.asarray(np.clip(v, -1e9, 1e9) if dtype == "int32" else v).astype(dtype)) for v in (a, b))
+            wanted += [a_ * (x * b_), (b_ * x) * a_]
+    values = {x: (random.randn(3, 50) * 10.0 ** random.randint(-4, 5, [3, 50])).astype(dtype)}
+    with tf.Session(trio.target("worker")) as s:
+        ours = s.run(wanted, values)
+    with tf.Session(written.target("worker")) as s:
+        as_written = s.run(wanted, values)
+    for t, a, b in zip(wanted, ours, as_written):
+        np.testing.assert_array_equal(a, b, str(t))
+
+
 def traced(tf, target, config):
     """Names of the nodes that a step ran, by the last part of their device."""
     with tf.Graph().as_default():
