@@ -26,6 +26,11 @@ static bool move(_Atomic uint32_t *word, uint32_t ticket, unsigned from, unsigne
                                                  memory_order_acquire);
 }
 
+static bool has_ended(int pidfd) {
+  struct pollfd p = {.fd = pidfd, .events = POLLIN};
+  return poll(&p, 1, 0) > 0;
+}
+
 /* ---- the side that lends ---- */
 
 static const size_t COPY_MAX = 4 << 20; /* a copy is made on a loop thread */
@@ -89,11 +94,6 @@ static void end(uint32_t place, ended *e) {
   *r = (record){0};
 }
 
-static bool is_dead(const borrower *b) {
-  struct pollfd p = {.fd = b->pidfd, .events = POLLIN};
-  return poll(&p, 1, 0) > 0;
-}
-
 typedef bool over_fn(const record *r, _Atomic uint32_t *word, const void *arg);
 
 /* With the lock held: ends the loan at `place` if `over` says so. */
@@ -153,7 +153,7 @@ static bool is_returned_or_lost(const record *r, _Atomic uint32_t *word, const v
 /* With the lock held: forgets processes that are gone. */
 static void forget_gone(void) {
   for (borrower **at = &book.borrowers, *b; (b = *at);) {
-    b->is_gone = is_dead(b);
+    b->is_gone = has_ended(b->pidfd);
     if (!b->is_gone || b->loans) {
       at = &b->next;
       continue;
@@ -164,17 +164,10 @@ static void forget_gone(void) {
   }
 }
 
-void td_loans_collect(void) {
-  pthread_mutex_lock(&book.lock);
-  forget_gone();
-  pthread_mutex_unlock(&book.lock);
-  end_all(is_returned_or_lost, NULL);
-}
-
 /* With the lock held; NULL: the process is gone, or cannot be watched. */
 static borrower *find_borrower(pid_t pid) {
   for (borrower *b = book.borrowers; b; b = b->next)
-    if (b->pid == pid && !is_dead(b)) return b;
+    if (b->pid == pid && !has_ended(b->pidfd)) return b;
   forget_gone();
   int fd = pidfd_open(pid, 0);
   if (fd < 0) return NULL;
@@ -235,20 +228,28 @@ bool td_loan_offer(td_tensor *t, pid_t pid, const void *step, td_loan *out) {
 
 struct td_lender {
   atomic_uint refs;
-  td_lender *next;
+  uint64_t id;
   dev_t device;
   ino_t file;
   size_t size;
-  const char *base;           /* read-only */
+  int pidfd;
+  /* guarded by the list's lock */
+  td_lender *next;
+  size_t borrowed;            /* tensors over it */
+  const char *base;           /* read-only; NULL: its process is gone, and with it the mappings */
   td_shared_control *control; /* its beginning, writable */
 };
 
 static struct {
   pthread_mutex_t lock;
   td_lender *first; /* guarded by lock */
+  atomic_size_t mapped;
 } lenders = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static td_lender *map_lender(int fd, const struct stat *st) {
+size_t td_lenders_count(void) { return atomic_load_explicit(&lenders.mapped, memory_order_relaxed); }
+
+/* Takes the pidfd if it succeeds. */
+static td_lender *map_lender(int fd, const struct stat *st, int pidfd) {
   size_t size = (size_t)st->st_size;
   void *control = mmap(NULL, TD_SHARED_CONTROL, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (control == MAP_FAILED) return NULL;
@@ -260,9 +261,34 @@ static td_lender *map_lender(int fd, const struct stat *st) {
     return NULL;
   }
   td_lender *l = td_new(td_lender);
-  *l = (td_lender){.device = st->st_dev, .file = st->st_ino, .size = size, .base = base, .control = control};
+  *l = (td_lender){.id = ((td_shared_control *)control)->id,
+                   .device = st->st_dev,
+                   .file = st->st_ino,
+                   .size = size,
+                   .pidfd = pidfd,
+                   .base = base,
+                   .control = control};
   atomic_init(&l->refs, 1);
+  atomic_fetch_add_explicit(&lenders.mapped, 1, memory_order_relaxed);
   return l;
+}
+
+/* With the lock held, or nobody else left. */
+static void unmap_lender(td_lender *l) {
+  if (!l->base) return;
+  munmap((void *)l->base, l->size);
+  munmap(l->control, TD_SHARED_CONTROL);
+  l->base = NULL;
+  l->control = NULL;
+  atomic_fetch_sub_explicit(&lenders.mapped, 1, memory_order_relaxed);
+}
+
+/* A process's memory is freed when nobody has it mapped. */
+static void unmap_gone(void) {
+  pthread_mutex_lock(&lenders.lock);
+  for (td_lender *l = lenders.first; l; l = l->next)
+    if (!l->borrowed && l->base && has_ended(l->pidfd)) unmap_lender(l);
+  pthread_mutex_unlock(&lenders.lock);
 }
 
 /* A memfd that cannot shrink under us. */
@@ -271,29 +297,31 @@ static bool is_shared_memory(int fd, struct stat *st) {
   return seals >= 0 && seals & F_SEAL_SHRINK && !fstat(fd, st) && st->st_size > TD_SHARED_CONTROL;
 }
 
+/* With the lock held: the mapping of that file. */
+static td_lender *find_lender(const struct stat *st) {
+  for (td_lender *l = lenders.first; l; l = l->next)
+    if (l->device == st->st_dev && l->file == st->st_ino && l->base) return td_lender_retain(l);
+  return NULL;
+}
+
 td_lender *td_lender_open(pid_t pid, int fd) {
   char path[64];
   struct stat st;
   snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
-  int own = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (own < 0) return NULL;
-  td_lender *l = NULL;
+  int pidfd = pidfd_open(pid, 0), own = pidfd < 0 ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  td_lender *l = NULL, *fresh = NULL;
   pthread_mutex_lock(&lenders.lock);
-  if (is_shared_memory(own, &st)) {
-    l = lenders.first;
-    while (l && (l->device != st.st_dev || l->file != st.st_ino)) l = l->next;
-    if (l) {
-      td_lender_retain(l);
-    } else {
-      l = map_lender(own, &st);
-      if (l) {
-        l->next = lenders.first;
-        lenders.first = l;
-      }
+  if (own >= 0 && is_shared_memory(own, &st)) {
+    l = find_lender(&st);
+    if (!l) l = fresh = map_lender(own, &st, pidfd);
+    if (fresh) {
+      fresh->next = lenders.first;
+      lenders.first = fresh;
     }
   }
   pthread_mutex_unlock(&lenders.lock);
-  close(own);
+  if (own >= 0) close(own);
+  if (pidfd >= 0 && !fresh) close(pidfd);
   return l;
 }
 
@@ -316,12 +344,12 @@ void td_lender_release(td_lender *l) {
   if (is_last) *at = l->next;
   pthread_mutex_unlock(&lenders.lock);
   if (!is_last) return;
-  munmap((void *)l->base, l->size);
-  munmap(l->control, TD_SHARED_CONTROL);
+  unmap_lender(l);
+  close(l->pidfd);
   td_free(l);
 }
 
-uint64_t td_lender_memory(const td_lender *l) { return l->control->id; }
+uint64_t td_lender_memory(const td_lender *l) { return l->id; }
 
 typedef struct borrowed {
   td_foreign_memory memory;
@@ -329,10 +357,27 @@ typedef struct borrowed {
   uint32_t slot, ticket;
 } borrowed;
 
+/* Counts one more tensor over the memory, which stays mapped then; false: it no longer is. */
+static bool hold(td_lender *l) {
+  pthread_mutex_lock(&lenders.lock);
+  bool is_mapped = l->base;
+  l->borrowed += is_mapped;
+  pthread_mutex_unlock(&lenders.lock);
+  if (is_mapped) td_lender_retain(l);
+  return is_mapped;
+}
+
+static void let_go(td_lender *l) {
+  pthread_mutex_lock(&lenders.lock);
+  l->borrowed--;
+  pthread_mutex_unlock(&lenders.lock);
+  td_lender_release(l);
+}
+
 static void give_back(td_foreign_memory *m) {
   borrowed *b = TD_CONTAINER_OF(m, borrowed, memory);
   move(&b->lender->control->slots[b->slot], b->ticket, TAKEN, RETURNED);
-  td_lender_release(b->lender);
+  let_go(b->lender);
   td_memory_object_free(b, sizeof *b);
 }
 
@@ -342,17 +387,26 @@ td_status td_lender_take(td_lender *l, const td_loan *loan, td_dtype dtype, int 
       loan->offset % TD_MEMORY_ALIGN)
     return td_invalid_argument("No tensor can be lent at offset %llu with slot %u", (unsigned long long)loan->offset,
                                loan->slot);
+  if (!hold(l)) return td_aborted("A tensor was offered by a process that has gone");
   borrowed *b = td_memory_object_alloc(sizeof *b);
   *b = (borrowed){{give_back}, l, loan->slot, loan->ticket};
   td_status s =
       td_tensor_create_foreign(dtype, rank, dims, l->base + loan->offset, l->size - loan->offset, &b->memory, out);
   if (s) {
     td_memory_object_free(b, sizeof *b);
+    let_go(l);
     return s;
   }
-  td_lender_retain(l);
   if (move(&l->control->slots[loan->slot], loan->ticket, OFFERED, TAKEN)) return TD_STATUS_OK;
   td_tensor_release(*out);
   *out = NULL;
   return td_aborted("A tensor that was offered has been withdrawn: its step has ended");
+}
+
+void td_loans_collect(void) {
+  pthread_mutex_lock(&book.lock);
+  forget_gone();
+  pthread_mutex_unlock(&book.lock);
+  end_all(is_returned_or_lost, NULL);
+  unmap_gone();
 }

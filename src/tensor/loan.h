@@ -33,10 +33,7 @@ uint64_t td_loan_memory(void);
 bool td_loan_offer(td_tensor *t, pid_t borrower, const void *step, td_loan *out);
 /* The step has ended: offers that were not taken are void. */
 void td_loans_withdraw(const void *step);
-/* Takes back what was returned, and what processes borrowed that are gone. To be called now and then while there are
- * loans. */
-void td_loans_collect(void);
-size_t td_loans_count(void); /* not collected yet */
+size_t td_loans_count(void); /* that have not been taken back */
 
 /* ---- the side that borrows ---- */
 
@@ -49,8 +46,16 @@ td_lender *td_lender_retain(td_lender *l);
 void td_lender_release(td_lender *l); /* may be NULL */
 uint64_t td_lender_memory(const td_lender *l);
 /* A tensor over what was offered; the loan is returned with the last reference. INVALID_ARGUMENT, RESOURCE_EXHAUSTED:
- * no such place or shape; ABORTED: the offer was withdrawn. */
+ * no such place or shape; ABORTED: the offer was withdrawn, or its lender is gone. */
 td_status td_lender_take(td_lender *l, const td_loan *loan, td_dtype dtype, int rank, const int64_t *dims,
                          td_tensor **out) TD_MUST_USE;
+
+size_t td_lenders_count(void); /* memories of other processes that are mapped */
+
+/* ---- both ---- */
+
+/* Takes back what was returned, and what processes borrowed that are gone; lets go of the memory of those that are gone
+ * and of which nothing is borrowed. To be called now and then while there are loans, or lenders. */
+void td_loans_collect(void);
 
 #endif /* TD_TENSOR_LOAN_H_ */

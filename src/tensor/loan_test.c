@@ -233,6 +233,41 @@ static void the_dead_return_all(void **state) {
   td_tensor_release(t);
 }
 
+/* A dead process's memory is let go of as soon as nothing is borrowed of it. */
+static void the_dead_lend_nothing(void **state) {
+  int go[2];
+  char byte;
+  td_lender_release(lender);
+  assert_int_equal(td_lenders_count(), 0);
+  assert_int_equal(pipe(go), 0);
+  pid_t child = fork(); /* it has inherited the descriptor */
+  if (!child) {
+    close(go[1]);
+    _exit(read(go[0], &byte, 1) != 0);
+  }
+  lender = td_lender_open(child, td_shared_memory_fd());
+  assert_non_null(lender);
+  td_tensor *t = make(8), *none = NULL;
+  td_loan first = offer(t, &a_step), second = offer(t, &a_step);
+  td_tensor *got = take(&first);
+  close(go[1]);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  td_loans_collect();
+  assert_int_equal(td_lenders_count(), 1);
+  expect(got, 8);
+  td_tensor_release(got);
+  td_loans_collect();
+  assert_int_equal(td_lenders_count(), 0);
+  must_fail(td_lender_take(lender, &second, TD_FLOAT, 1, dims, &none), TD_ABORTED, "gone");
+  td_lender *other = td_lender_open(getpid(), td_shared_memory_fd()); /* mapped anew */
+  assert_ptr_not_equal(other, lender);
+  td_lender_release(lender);
+  lender = other;
+  td_loans_withdraw(&a_step);
+  td_tensor_release(t);
+  close(go[0]);
+}
+
 static void slots_run_out(void **state) {
   td_tensor *t = make(7);
   td_loan loan;
@@ -289,6 +324,7 @@ int main(void) {
       cmocka_unit_test(places_are_checked),
       cmocka_unit_test(only_shared_memory_is_mapped),
       cmocka_unit_test(the_dead_return_all),
+      cmocka_unit_test(the_dead_lend_nothing),
       cmocka_unit_test(slots_run_out),
       cmocka_unit_test(many_at_once),
   };

@@ -38,7 +38,7 @@ static void wait_for_signal(const sigset_t *set) {
     int got = sigtimedwait(set, NULL, &period);
     if (got > 0) return;
     if (got != -1 || errno != EAGAIN) continue;
-    if (has_loans) td_loans_collect();
+    if (has_loans || td_lenders_count()) td_loans_collect();
     if (memory.buffers_idle) td_memory_trim(TRIM_AGE_MS);
   }
 }
