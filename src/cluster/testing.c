@@ -93,7 +93,11 @@ void td_test_cluster_stop_task(td_test_cluster *c, int i) {
   c->servers[i] = NULL;
 }
 
-void td_test_cluster_restart(td_test_cluster *c, int i) { start_task(c, i); }
+void td_test_cluster_restart(td_test_cluster *c, int i) {
+  /* a call that went out on the old connection would be lost with it */
+  while (td_channel_is_connected(c->channels[i])) usleep(1000);
+  start_task(c, i);
+}
 
 void td_test_cluster_stop(td_test_cluster *c) {
   for (int i = 0; i < c->count; i++) {

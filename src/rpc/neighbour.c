@@ -414,7 +414,7 @@ td_stream *td_neighbour_stream_create(int fd, int memory) {
   n->base.fd = fd;
   n->base.ahead = AHEAD;
   n->base.neighbour = (td_neighbour){.pid = peer, .memory = -1, .connection = atomic_fetch_add(&connections, 1) + 1};
-  put_frame(n, FRAME_HELLO, may_read(peer), (uint64_t)(memory + 1));
+  put_frame(n, FRAME_HELLO, may_read(peer), (uint64_t)memory + 1);
   td_socket_tune(fd);
   return &n->base;
 }
