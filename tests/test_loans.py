@@ -84,6 +84,42 @@ def test_off(tf, make_cluster):
     assert not any(mapped_memories(t) for t in c.tasks.values())
 
 
+def test_large_variables(tf, make_cluster):
+    """A worker that reads 64 MB of a ps's has no copy of them."""
+    c = make_cluster({"ps": 1, "worker": 1})
+    with tf.device(PS):
+        v = tf.get_variable("v", [64, 1 << 18], initializer=tf.ones_initializer(), use_resource=False)
+        update = v.assign_add(tf.ones_like(v))
+    with tf.device(WORKER):
+        rows = tf.reduce_sum(tf.identity(v), axis=1)
+    with tf.Session(c.target("worker")) as s:
+        s.run(tf.global_variables_initializer())
+        for n in range(1, 4):
+            np.testing.assert_array_equal(s.run(rows), np.full([64], n << 18, np.float32))
+            s.run(update.op)
+    assert memory_kb(c["worker", 0], "RssShmem") > 60 * 1024
+    assert memory_kb(c["worker", 0], "RssAnon") < 32 * 1024
+
+
+def test_tables_move(tf, make_cluster):
+    """A table with sparse updates leaves the memory that is lent, without taking its own size again meanwhile."""
+    c = make_cluster({"ps": 1, "worker": 1})
+    with tf.device(PS):
+        table = tf.get_variable("v", [1 << 16, 256], initializer=tf.ones_initializer(), use_resource=False)
+        update = tf.scatter_add(table, [1, 65535], tf.ones([2, 256]))
+    with tf.device(WORKER):
+        rows = tf.reduce_sum(tf.identity(table), axis=1)
+    with tf.Session(c.target("worker")) as s:
+        s.run(tf.global_variables_initializer())
+        assert memory_kb(c["ps", 0], "RssShmem") > 60 * 1024
+        s.run(update.op)
+        assert memory_kb(c["ps", 0], "RssShmem") < 10 * 1024
+        assert memory_kb(c["ps", 0], "VmHWM") < 112 * 1024
+        expected = np.full([1 << 16], 256, np.float32)
+        expected[[1, 65535]] = 512
+        np.testing.assert_array_equal(s.run(rows), expected)
+
+
 def queue(tf):
     with tf.device(WORKER):
         return tf.FIFOQueue(1000, [tf.float32], [[512, 512]], shared_name="q")

@@ -60,12 +60,11 @@ void td_variable_set(td_variable *v, td_tensor *value) {
 }
 
 bool td_variable_is_writable(const td_variable *v) {
-  bool stays = atomic_load_explicit(&v->is_sparse, memory_order_relaxed) || !td_tensor_could_be_lendable(v->value);
-  return stays && td_tensor_is_exclusive(v->value);
+  return td_tensor_is_exclusive(v->value) && (td_tensor_is_private(v->value) || !td_tensor_could_be_lendable(v->value));
 }
 
-td_status td_variable_make_exclusive(td_variable *v, bool keep) {
-  if (td_variable_is_writable(v)) return TD_STATUS_OK;
+/* By a value of its own; `keep`: of the same elements. */
+static td_status replace(td_variable *v, bool keep) {
   td_tensor *own = NULL;
   if (keep)
     TD_TRY(td_tensor_copy(v->value, &own));
@@ -75,20 +74,22 @@ td_status td_variable_make_exclusive(td_variable *v, bool keep) {
   return TD_STATUS_OK;
 }
 
+td_status td_variable_make_exclusive(td_variable *v, bool keep) {
+  return td_variable_is_writable(v) ? TD_STATUS_OK : replace(v, keep);
+}
+
 /* A ref variable's value stays where it is from now on, written while others read it: it must not be lent. */
 static td_status keep_in_place(td_variable *v) {
-  td_tensor *own;
-  atomic_store_explicit(&v->is_sparse, true, memory_order_relaxed);
   if (!td_tensor_is_lendable(v->value)) return TD_STATUS_OK;
-  TD_TRY(td_tensor_copy_private(v->value, &own));
-  td_variable_set(v, own);
+  if (!td_tensor_is_exclusive(v->value)) TD_TRY(replace(v, true));
+  td_tensor_keep_private(v->value);
   return TD_STATUS_OK;
 }
 
 td_status td_variable_prepare_sparse(td_variable *v) {
   if (v->resource.type != &td_resource_variable_type) return keep_in_place(v);
   if (v->copy_on_read) return TD_STATUS_OK;
-  TD_TRY(td_variable_make_exclusive(v, true));
+  if (!td_tensor_is_exclusive(v->value)) TD_TRY(replace(v, true));
   v->copy_on_read = true;
   return TD_STATUS_OK;
 }

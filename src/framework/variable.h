@@ -3,16 +3,15 @@
  *
  * Rules: `lock` guards the `value` pointer. A reader retains the value under the shared lock and lets go of the
  * lock (td_variable_read); so a buffer that a reader still holds must not be changed: a dense writer that finds the
- * buffer shared writes into a copy and swaps it in (td_variable_write). Sparse writers of large tables do not copy:
- * on ref variables they write in place, without use_locking several at a time (the race that TensorFlow allows); on
- * resource variables the first sparse write sets copy_on_read, after which plain reads copy and gathers hold the shared
- * lock. What may be lent to other tasks (tensor/loan.h) is never written while others hold it, sparsely or not.
+ * buffer shared writes into a copy and swaps it in (td_variable_make_exclusive). Sparse writers of large tables do not
+ * copy: on ref variables they write in place, without use_locking several at a time (the race that TensorFlow allows);
+ * on resource variables the first sparse write sets copy_on_read, after which plain reads copy and gathers hold the
+ * shared lock. What may be lent to other tasks (tensor/loan.h) is never written while others hold it, sparsely or not.
  */
 #ifndef TD_FRAMEWORK_VARIABLE_H_
 #define TD_FRAMEWORK_VARIABLE_H_
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "framework/kernel.h"
 #include "framework/resource.h"
@@ -28,7 +27,6 @@ struct td_variable {
   /* guarded by lock */
   td_tensor *value; /* NULL: not initialised */
   bool copy_on_read;
-  atomic_bool is_sparse; /* a ref variable with sparse updates; not guarded, relaxed: it stays true */
 };
 
 extern const td_resource_type td_ref_variable_type;      /* VariableV2 and its kind */
@@ -49,8 +47,9 @@ bool td_variable_is_writable(const td_variable *v);
  * place. The value must be initialised. `keep`: whether the old elements matter (false: a fresh buffer will do). */
 td_status td_variable_make_exclusive(td_variable *v, bool keep) TD_MUST_USE;
 /* With the lock held exclusively: makes ready for sparse writes in place. A resource variable goes to copy-on-read
- * (its value is made ours first); a ref variable's value stays as it is, but for one that may be lent, of which it gets
- * a private copy. With a shared lock for ref variables whose value is not lendable. The value must be initialised. */
+ * (its value is made ours first); a ref variable's value stays where it is and is not lent any more; it gets a copy if
+ * it may be lent already. With a shared lock for ref variables whose value is not lendable. The value must be
+ * initialised. */
 td_status td_variable_prepare_sparse(td_variable *v) TD_MUST_USE;
 /* With the lock held exclusively: replaces the value by `value`, whose reference it takes. */
 void td_variable_set(td_variable *v, td_tensor *value);

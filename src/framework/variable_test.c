@@ -134,7 +134,6 @@ static void test_lent_values(void **state) {
   td_variable *v = make(&td_ref_variable_type, SIZE, 1);
   assert_true(td_variable_is_writable(v));
   if (td_shared_memory_fd() < 0) skip();
-  td_shared_memory_use();
   assert_false(td_variable_is_writable(v));
   assert_null(td_variable_make_exclusive(v, true));
   assert_true(td_variable_is_writable(v) && td_tensor_is_lendable(v->value));
@@ -155,10 +154,28 @@ static void test_lent_values(void **state) {
   td_variable_release(v);
 }
 
+/* A large table that nobody borrowed does not take its memory twice when sparse updates begin. */
+static void test_private_values(void **state) {
+  enum { SIZE = 20 << 20 };
+  if (td_shared_memory_fd() < 0) skip();
+  td_variable *v = make(&td_ref_variable_type, SIZE, 3);
+  td_tensor *value = v->value;
+  assert_true(td_tensor_is_lendable(value));
+  assert_null(td_variable_prepare_sparse(v));
+  assert_ptr_equal(v->value, value);
+  assert_false(td_tensor_is_lendable(value) || td_shared_memory_holds(value->data));
+  for (int i = 0; i < SIZE; i++) assert_true(TD_DATA(value, float)[i] == 3);
+  td_tensor *held = td_tensor_retain(value);
+  assert_null(td_variable_prepare_sparse(v)); /* in place, whoever reads */
+  assert_ptr_equal(v->value, value);
+  td_tensor_release(held);
+  td_variable_release(v);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_read),    cmocka_unit_test(test_copy_on_write), cmocka_unit_test(test_sparse),
-      cmocka_unit_test(test_threads), cmocka_unit_test(test_lent_values),
+      cmocka_unit_test(test_threads), cmocka_unit_test(test_lent_values),   cmocka_unit_test(test_private_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,7 +94,7 @@ static void end(uint32_t place, ended *e) {
   *r = (record){0};
 }
 
-typedef bool over_fn(const record *r, _Atomic uint32_t *word, const void *arg);
+typedef bool over_fn(record *r, _Atomic uint32_t *word, const void *arg);
 
 /* With the lock held: ends the loan at `place` if `over` says so. */
 static bool end_if(uint32_t place, over_fn *over, const void *arg, ended *e) {
@@ -104,7 +104,7 @@ static bool end_if(uint32_t place, over_fn *over, const void *arg, ended *e) {
   return is_over;
 }
 
-static bool is_returned(const record *r, _Atomic uint32_t *word, const void *arg) {
+static bool is_returned(record *r, _Atomic uint32_t *word, const void *arg) {
   return (atomic_load_explicit(word, memory_order_acquire) & STATE_MASK) == RETURNED;
 }
 
@@ -134,11 +134,11 @@ static void end_all(over_fn *over, const void *arg) {
   }
 }
 
-static bool is_void(const record *r, _Atomic uint32_t *word, const void *step) {
+static bool is_void(record *r, _Atomic uint32_t *word, const void *step) {
   if (r->step != step) return false;
   uint32_t ticket = atomic_load_explicit(word, memory_order_acquire) >> STATE_BITS;
   if (move(word, ticket, OFFERED, RETURNED)) return true;
-  ((record *)r)->step = NULL; /* its address may soon be another step's */
+  r->step = NULL; /* its address may soon be another step's */
   return false;
 }
 
@@ -146,7 +146,7 @@ void td_loans_withdraw(const void *step) {
   if (td_loans_count()) end_all(is_void, step);
 }
 
-static bool is_returned_or_lost(const record *r, _Atomic uint32_t *word, const void *arg) {
+static bool is_returned_or_lost(record *r, _Atomic uint32_t *word, const void *arg) {
   return r->borrower->is_gone || is_returned(r, word, NULL);
 }
 
@@ -213,7 +213,6 @@ static td_tensor *lendable(td_tensor *t) {
 
 bool td_loan_offer(td_tensor *t, pid_t pid, const void *step, td_loan *out) {
   if (!td_shared_memory_control()) return false;
-  td_shared_memory_use();
   look(); /* a copy may use the memory */
   t = lendable(t);
   if (!t) return false;

@@ -144,12 +144,18 @@ static void what_cannot_be_lent(void **state) {
   must(td_tensor_create_dims(TD_FLOAT, 0, NULL, &t)); /* small ones travel in messages */
   assert_false(td_loan_offer(t, getpid(), &a_step, &loan));
   td_tensor_release(t);
-  must(td_tensor_create_dims(TD_FLOAT, 1, (int64_t[]){40 << 20}, &t)); /* nor copied: too large */
+  must(td_tensor_create_dims(TD_FLOAT, 1, (int64_t[]){40 << 20}, &t));
+  offer(t, &a_step);
+  td_tensor *most = td_tensor_slice(t, 1, t->count); /* begins at an odd place, and is too large for a copy */
+  assert_false(td_loan_offer(most, getpid(), &a_step, &loan));
+  td_tensor_release(most);
+  td_loans_withdraw(&a_step);
+  td_tensor_keep_private(t);
   assert_false(td_loan_offer(t, getpid(), &a_step, &loan));
   td_tensor_release(t);
   t = make(0);
   assert_false(td_loan_offer(t, 1 << 29, &a_step, &loan)); /* no such process */
-  td_tensor *all = td_tensor_slice(t, 1, COUNT);           /* begins at an odd place: a copy is lent */
+  td_tensor *all = td_tensor_slice(t, 1, COUNT);           /* a copy is lent */
   loan = offer(all, &a_step);
   assert_int_not_equal(loan.offset, td_shared_memory_offset(all->data));
   td_loans_withdraw(&a_step);

@@ -198,7 +198,6 @@ struct idle_buffer {
   idle_buffer *below;         /* in its class's stack */
   idle_buffer *older, *newer; /* in the list of all */
   idle_buffer **stack;        /* its class's */
-  bool is_lendable;
 };
 
 static struct {
@@ -256,24 +255,23 @@ static idle_buffer *take_old(uint64_t before_ns, size_t cap) {
 
 /* Lendable addresses cannot go back, only their pages. */
 static void vacate(idle_buffer *b) {
-  int c;
-  buffer_class(b->size, &c);
+  idle_buffer **stack = &pool.vacant[b->stack - pool.lendable];
   td_shared_memory_vacate(b->data, b->size);
   pthread_mutex_lock(&pool.lock);
-  b->below = pool.vacant[c];
-  pool.vacant[c] = b;
+  b->below = *stack;
+  *stack = b;
   pthread_mutex_unlock(&pool.lock);
 }
 
 static void unmap_all(idle_buffer *b) {
   for (idle_buffer *below; b; b = below) {
     below = b->below;
-    if (b->is_lendable) {
+    if (td_shared_memory_holds(b->data)) {
       vacate(b);
-      continue;
+    } else {
+      munmap(b->data, b->size);
+      free(b);
     }
-    munmap(b->data, b->size);
-    free(b);
   }
 }
 
@@ -373,13 +371,27 @@ void td_memory_buffer_free(void *p, size_t size) {
   pthread_mutex_lock(&pool.lock);
   pool.in_use -= whole;
   pool.idle += whole;
-  *b = (idle_buffer){p, whole, now, *stack, pool.newest, NULL, stack, is_lendable};
+  *b = (idle_buffer){p, whole, now, *stack, pool.newest, NULL, stack};
   *stack = b;
   *(pool.newest ? &pool.newest->newer : &pool.oldest) = b;
   pool.newest = b;
   idle_buffer *old = take_old(now > KEEP_NS ? now - KEEP_NS : 0, idle_cap());
   pthread_mutex_unlock(&pool.lock);
   unmap_all(old);
+}
+
+void *td_memory_buffer_unshare(void *p, size_t size) {
+  static const size_t PART = 16 * MIB;
+  bool zeroed;
+  char *from = p, *to = td_memory_buffer_alloc(size, &zeroed);
+  if (!to) return p;
+  for (size_t at = 0; at < size; at += PART) {
+    size_t part = TD_MIN(PART, size - at);
+    memcpy(to + at, from + at, part);
+    if (size > PART) td_shared_memory_vacate(from + at, part);
+  }
+  td_memory_buffer_free(p, size);
+  return to;
 }
 
 /* ---- upkeep --------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,9 @@ void td_memory_object_free(void *p, size_t size);
 void *td_memory_buffer_alloc(size_t size, bool *zeroed);
 /* The same in memory that other processes can map (shared_memory.h); NULL, too, where there is none. */
 void *td_memory_lendable_alloc(size_t size, bool *zeroed);
+/* Moves the bytes of a lendable buffer to one that is not; the same buffer if that cannot be had. The pages go over a
+ * few at a time: both together never take much more than one. */
+void *td_memory_buffer_unshare(void *p, size_t size);
 void td_memory_buffer_free(void *p, size_t size); /* of either kind */
 
 /* Gives idle buffers back that nobody asked for within the last `age_ms`; 0: all, with this thread's and the shared

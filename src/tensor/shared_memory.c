@@ -11,6 +11,7 @@
 #include "base/random.h"
 
 static const size_t SIZE = (size_t)64 << 30; /* of addresses: memory is taken as pages are touched */
+static const size_t HUGE_PAGE = 2 << 20;
 
 _Static_assert(sizeof(td_shared_control) <= TD_SHARED_CONTROL, "the control block fits before the buffers");
 
@@ -19,7 +20,6 @@ static struct {
   int fd;
   _Atomic(char *) base; /* NULL: there is none */
   atomic_size_t next;   /* offset of what was never taken */
-  atomic_bool is_used;
 } memory = {.once = PTHREAD_ONCE_INIT, .fd = -1};
 
 /* Where files may not become so large, trying it would end the process. */
@@ -39,6 +39,7 @@ static void make(void) {
     close(fd);
     return;
   }
+  madvise(p, SIZE, MADV_HUGEPAGE); /* granted where the system's shmem_enabled is "advise" */
   td_shared_control *c = p;
   c->magic = TD_SHARED_MAGIC;
   c->id = td_random_u64_nonzero();
@@ -56,17 +57,15 @@ static char *base(void) { return atomic_load_explicit(&memory.base, memory_order
 
 td_shared_control *td_shared_memory_control(void) { return (td_shared_control *)base(); }
 
-void td_shared_memory_use(void) { atomic_store_explicit(&memory.is_used, true, memory_order_relaxed); }
-
-bool td_shared_memory_is_used(void) { return atomic_load_explicit(&memory.is_used, memory_order_relaxed); }
-
 void *td_shared_memory_take(size_t size) {
   char *b = base();
-  size_t at = atomic_load_explicit(&memory.next, memory_order_relaxed);
+  size_t next = atomic_load_explicit(&memory.next, memory_order_relaxed), at;
+  size_t align = size >= HUGE_PAGE ? HUGE_PAGE : 1;
   do {
-    if (!b || size > SIZE - at) return NULL;
-  } while (
-      !atomic_compare_exchange_weak_explicit(&memory.next, &at, at + size, memory_order_relaxed, memory_order_relaxed));
+    at = (next + align - 1) & ~(align - 1);
+    if (!b || at > SIZE || size > SIZE - at) return NULL;
+  } while (!atomic_compare_exchange_weak_explicit(&memory.next, &next, at + size, memory_order_relaxed,
+                                                  memory_order_relaxed));
   return b + at;
 }
 

@@ -27,14 +27,12 @@ typedef struct td_shared_control {
 
 #define TD_SHARED_MAGIC 0x31746e656c647464ull /* "tdlent1" */
 
-/* The memfd; makes it on the first call. -1: there is none. */
+/* The memfd; makes it on the first call, from which on large buffers are taken from it. -1: there is none. */
 int td_shared_memory_fd(void);
 /* Its beginning; NULL: there is none (yet). */
 td_shared_control *td_shared_memory_control(void);
-/* Somebody borrows: from now on buffers are worth taking from it. */
-void td_shared_memory_use(void);
-bool td_shared_memory_is_used(void); /* relaxed: a hint */
-/* `size` bytes (whole pages) that were never taken, all zero; NULL: all are taken, or there is none. */
+/* `size` bytes (whole pages; from 2 MiB on aligned to that) that were never taken, all zero; NULL: all are taken, or
+ * there is none. */
 void *td_shared_memory_take(size_t size);
 /* Gives the pages back to the system; the addresses stay taken, and read as zeros. */
 void td_shared_memory_vacate(void *p, size_t size);

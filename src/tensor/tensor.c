@@ -10,8 +10,8 @@
 _Static_assert(sizeof(td_string) == 16, "dtype.c's size of a string element");
 _Static_assert(sizeof(td_tensor) == 40, "a header of rank 3 fills one cache line");
 
-/* Sizes of tensors that may be lent. Larger ones gain more from huge pages than from a copy less. */
-enum { LENDABLE_MIN = 64 << 10, LENDABLE_MAX = 32 << 20 };
+/* Larger tensors do not move to where they can be lent: that would take their memory twice for a while. */
+static const size_t MOVABLE_MAX = 32 << 20;
 
 /* Bytes before the elements of a tensor whose elements lie in its block. */
 static size_t header_size(int rank) {
@@ -52,31 +52,30 @@ static td_tensor *init_header(void *block, td_dtype dtype, int rank, const int64
   t->size = size;
   t->base = NULL;
   t->has_value = 1;
+  t->is_private = 0;
   if (rank) memcpy(t->dims, dims, (size_t)rank * sizeof *dims);
   return t;
 }
 
 static bool may_be_lent(td_dtype dtype, size_t size) {
-  return size > LENDABLE_MIN && size <= LENDABLE_MAX && td_dtype_is_pod(dtype);
+  return size > TD_MEMORY_LARGEST_BLOCK && td_dtype_is_pod(dtype);
 }
 
 /* Elements of a size that does not fit into a block. */
-static void *alloc_elements(td_dtype dtype, size_t size, bool is_private, bool *zeroed) {
-  bool lends = !is_private && td_shared_memory_is_used() && may_be_lent(dtype, size);
-  void *data = lends ? td_memory_lendable_alloc(size, zeroed) : NULL;
+static void *alloc_elements(td_dtype dtype, size_t size, bool *zeroed) {
+  void *data = may_be_lent(dtype, size) ? td_memory_lendable_alloc(size, zeroed) : NULL;
   return data ? data : td_memory_buffer_alloc(size, zeroed);
 }
 
-enum { ZERO = 1, /* elements of plain types too */ PRIVATE = 2 /* not lendable */ };
-
-static td_status create(td_dtype dtype, int rank, const int64_t *dims, unsigned how, td_tensor **out) {
+/* `zeroes` elements of plain types too. */
+static td_status create(td_dtype dtype, int rank, const int64_t *dims, bool zeroes, td_tensor **out) {
   int64_t count;
   size_t size;
   TD_TRY(check_count(dtype, rank, dims, &count, &size));
   size_t header = header_size(rank);
   bool in_block = size <= TD_MEMORY_LARGEST_BLOCK - header, zeroed = false;
   void *block = td_memory_block_alloc(in_block ? header + size : header), *data = NULL;
-  if (block) data = in_block ? (char *)block + header : alloc_elements(dtype, size, how & PRIVATE, &zeroed);
+  if (block) data = in_block ? (char *)block + header : alloc_elements(dtype, size, &zeroed);
   if (!data) {
     if (block) td_memory_block_free(block, header);
     return out_of_memory(dtype, rank, dims);
@@ -84,35 +83,43 @@ static td_status create(td_dtype dtype, int rank, const int64_t *dims, unsigned 
   td_tensor *t = init_header(block, dtype, rank, dims, count, size);
   t->origin = in_block ? TD_TENSOR_IN_BLOCK : TD_TENSOR_IN_BUFFER;
   t->data = data;
-  if ((how & ZERO || !td_dtype_is_pod(dtype)) && !zeroed) memset(data, 0, size);
+  if ((zeroes || !td_dtype_is_pod(dtype)) && !zeroed) memset(data, 0, size);
   *out = t;
   return TD_STATUS_OK;
 }
 
 td_status td_tensor_create(td_dtype dtype, const td_shape *shape, td_tensor **out) {
-  return create(dtype, shape->rank, shape->dims, 0, out);
+  return create(dtype, shape->rank, shape->dims, false, out);
 }
 
 td_status td_tensor_create_dims(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) {
-  return create(dtype, rank, dims, 0, out);
+  return create(dtype, rank, dims, false, out);
 }
 
 td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tensor **out) {
-  return create(dtype, shape->rank, shape->dims, ZERO, out);
+  return create(dtype, shape->rank, shape->dims, true, out);
 }
 
 td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) {
-  TD_TRY(create(dtype, rank, dims, ZERO, out));
+  TD_TRY(create(dtype, rank, dims, true, out));
   (*out)->has_value = 0;
   return TD_STATUS_OK;
 }
 
 bool td_tensor_is_lendable(const td_tensor *t) {
-  return may_be_lent((td_dtype)t->dtype, t->size) && td_shared_memory_holds(t->data);
+  return may_be_lent((td_dtype)t->dtype, t->size) && !td_tensor_is_private(t) && td_shared_memory_holds(t->data);
 }
 
 bool td_tensor_could_be_lendable(const td_tensor *t) {
-  return may_be_lent((td_dtype)t->dtype, t->size) && td_shared_memory_is_used() && !td_shared_memory_holds(t->data);
+  return may_be_lent((td_dtype)t->dtype, t->size) && t->size <= MOVABLE_MAX && td_shared_memory_control() &&
+         !td_tensor_is_lendable(t);
+}
+
+void td_tensor_keep_private(td_tensor *t) {
+  assert(td_tensor_is_exclusive(t));
+  td_tensor *owner = t->base ? t->base : t;
+  owner->is_private = 1;
+  if (owner == t && td_shared_memory_holds(t->data)) t->data = td_memory_buffer_unshare(t->data, t->size);
 }
 
 /* A foreign tensor's owner lies behind its sizes. */
@@ -284,9 +291,9 @@ void td_tensor_copy_elements(td_tensor *dst, int64_t to, const td_tensor *src, i
   td_malloc(SIZE_MAX / 2); /* no memory for a copy of strings that are in memory already: ends the process */
 }
 
-static td_status copy_of(const td_tensor *t, unsigned how, td_tensor **out) {
+td_status td_tensor_copy(const td_tensor *t, td_tensor **out) {
   td_tensor *copy;
-  TD_TRY(create(t->dtype, t->rank, t->dims, how, &copy));
+  TD_TRY(create(t->dtype, t->rank, t->dims, false, &copy));
   td_status status = copy_elements(copy, 0, t, 0, t->count);
   if (status) {
     td_tensor_release(copy);
@@ -295,10 +302,6 @@ static td_status copy_of(const td_tensor *t, unsigned how, td_tensor **out) {
   }
   return status;
 }
-
-td_status td_tensor_copy(const td_tensor *t, td_tensor **out) { return copy_of(t, 0, out); }
-
-td_status td_tensor_copy_private(const td_tensor *t, td_tensor **out) { return copy_of(t, PRIVATE, out); }
 
 void td_tensor_shape(const td_tensor *t, td_shape *out) { td_shape_set(out, t->rank, t->dims); }
 

@@ -37,13 +37,14 @@ struct td_tensor {
   _Atomic uint32_t refs;
   uint8_t dtype; /* a td_dtype */
   uint8_t rank;
-  uint8_t origin;    /* a td_tensor_origin */
-  uint8_t has_value; /* 0 only for what stands for an uninitialised variable (its elements are zero) */
-  int64_t count;     /* elements */
-  size_t size;       /* bytes of the elements */
-  void *data;        /* never NULL, 64-byte aligned unless a view */
-  td_tensor *base;   /* a view's owner of the elements, retained; NULL: they are this tensor's own */
-  int64_t dims[];    /* rank entries */
+  uint8_t origin;         /* a td_tensor_origin */
+  uint8_t has_value : 1;  /* 0 only for what stands for an uninitialised variable (its elements are zero) */
+  uint8_t is_private : 1; /* never lent: its elements may be written while others hold it */
+  int64_t count;          /* elements */
+  size_t size;            /* bytes of the elements */
+  void *data;             /* never NULL, 64-byte aligned unless a view */
+  td_tensor *base;        /* a view's owner of the elements, retained; NULL: they are this tensor's own */
+  int64_t dims[];         /* rank entries */
 };
 
 /* A tensor of `dtype` and `shape` with one reference. RESOURCE_EXHAUSTED (with shape and type) when there is no
@@ -56,11 +57,15 @@ td_status td_tensor_create_zeros(td_dtype dtype, const td_shape *shape, td_tenso
 /* The same, standing for a variable of that shape that has no value yet: has_value is 0. For the debugger's ops. */
 td_status td_tensor_create_valueless(td_dtype dtype, int rank, const int64_t *dims, td_tensor **out) TD_MUST_USE;
 
-/* Where somebody borrows (loan.h), elements of middling sizes lie in memory that other processes can map: whether these
- * do, and can be lent. */
+/* Where neighbours may borrow (loan.h), elements that fill more than a block lie in memory that other processes can
+ * map: whether these do, and can be lent. */
 bool td_tensor_is_lendable(const td_tensor *t);
-/* Whether a copy of it would be lendable, though it is not. */
+/* Whether it is worth a copy of it that is lendable, though it is not. */
 bool td_tensor_could_be_lendable(const td_tensor *t);
+/* For an exclusive tensor whose elements will be written while others hold it, here and there: it is not lendable any
+ * more, and moves to memory of huge pages. */
+void td_tensor_keep_private(td_tensor *t);
+static inline bool td_tensor_is_private(const td_tensor *t) { return (t->base ? t->base : t)->is_private; }
 
 /* Memory that is not this room's; embed it. `release` runs once, on any thread, when nothing needs the elements. */
 typedef struct td_foreign_memory td_foreign_memory;
@@ -84,8 +89,6 @@ td_tensor *td_tensor_row(td_tensor *t, int64_t i);
 td_tensor *td_tensor_bitcast(td_tensor *t, td_dtype dtype, int rank, const int64_t *dims);
 /* A deep copy (own elements). */
 td_status td_tensor_copy(const td_tensor *t, td_tensor **out) TD_MUST_USE;
-/* One that is not lendable: for elements that will be written while others hold the tensor. */
-td_status td_tensor_copy_private(const td_tensor *t, td_tensor **out) TD_MUST_USE;
 
 static inline td_tensor *td_tensor_retain(td_tensor *t) {
   /* relaxed: a new reference is made from one that is held; nothing is published by it */
