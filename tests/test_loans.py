@@ -101,18 +101,19 @@ def test_large_variables(tf, make_cluster):
     assert memory_kb(c["worker", 0], "RssAnon") < 32 * 1024
 
 
-def test_tables_move(tf, make_cluster):
+@pytest.mark.parametrize("resource", [False, True], ids=["ref", "resource"])
+def test_tables_move(tf, make_cluster, resource):
     """A table with sparse updates leaves the memory that is lent, without taking its own size again meanwhile."""
     c = make_cluster({"ps": 1, "worker": 1})
     with tf.device(PS):
-        table = tf.get_variable("v", [1 << 16, 256], initializer=tf.ones_initializer(), use_resource=False)
+        table = tf.get_variable("v", [1 << 16, 256], initializer=tf.ones_initializer(), use_resource=resource)
         update = tf.scatter_add(table, [1, 65535], tf.ones([2, 256]))
     with tf.device(WORKER):
         rows = tf.reduce_sum(tf.identity(table), axis=1)
     with tf.Session(c.target("worker")) as s:
         s.run(tf.global_variables_initializer())
         assert memory_kb(c["ps", 0], "RssShmem") > 60 * 1024
-        s.run(update.op)
+        s.run(tf.group(update))
         assert memory_kb(c["ps", 0], "RssShmem") < 10 * 1024
         assert memory_kb(c["ps", 0], "VmHWM") < 112 * 1024
         expected = np.full([1 << 16], 256, np.float32)

@@ -78,19 +78,12 @@ td_status td_variable_make_exclusive(td_variable *v, bool keep) {
   return td_variable_is_writable(v) ? TD_STATUS_OK : replace(v, keep);
 }
 
-/* A ref variable's value stays where it is from now on, written while others read it: it must not be lent. */
-static td_status keep_in_place(td_variable *v) {
-  if (!td_tensor_is_lendable(v->value)) return TD_STATUS_OK;
+td_status td_variable_prepare_sparse(td_variable *v) {
+  bool copies = v->resource.type == &td_resource_variable_type; /* for readers; else they see what is written */
+  if (copies ? v->copy_on_read : !td_tensor_is_lendable(v->value)) return TD_STATUS_OK;
   if (!td_tensor_is_exclusive(v->value)) TD_TRY(replace(v, true));
   td_tensor_keep_private(v->value);
-  return TD_STATUS_OK;
-}
-
-td_status td_variable_prepare_sparse(td_variable *v) {
-  if (v->resource.type != &td_resource_variable_type) return keep_in_place(v);
-  if (v->copy_on_read) return TD_STATUS_OK;
-  if (!td_tensor_is_exclusive(v->value)) TD_TRY(replace(v, true));
-  v->copy_on_read = true;
+  v->copy_on_read = copies;
   return TD_STATUS_OK;
 }
 

@@ -46,10 +46,9 @@ bool td_variable_is_writable(const td_variable *v);
 /* With the lock held exclusively: makes the value writable (copying it if it is not), for an update in
  * place. The value must be initialised. `keep`: whether the old elements matter (false: a fresh buffer will do). */
 td_status td_variable_make_exclusive(td_variable *v, bool keep) TD_MUST_USE;
-/* With the lock held exclusively: makes ready for sparse writes in place. A resource variable goes to copy-on-read
- * (its value is made ours first); a ref variable's value stays where it is and is not lent any more; it gets a copy if
- * it may be lent already. With a shared lock for ref variables whose value is not lendable. The value must be
- * initialised. */
+/* With the lock held exclusively: makes ready for sparse writes in place. The value becomes private (tensor.h), a copy
+ * of it if others hold it; a resource variable goes to copy-on-read. Nothing to do, and a shared lock will do, for ref
+ * variables whose value is not lendable. The value must be initialised. */
 td_status td_variable_prepare_sparse(td_variable *v) TD_MUST_USE;
 /* With the lock held exclusively: replaces the value by `value`, whose reference it takes. */
 void td_variable_set(td_variable *v, td_tensor *value);

@@ -280,7 +280,7 @@ static void *map_lendable(size_t size, int c) {
   idle_buffer *b = pool.vacant[c];
   if (b) pool.vacant[c] = b->below;
   pthread_mutex_unlock(&pool.lock);
-  if (!b) return td_shared_memory_take(size);
+  if (!b) return td_shared_memory_take(size, size >= HUGE_PAGE ? HUGE_PAGE : TD_MEMORY_ALIGN);
   void *p = b->data;
   free(b);
   return p;

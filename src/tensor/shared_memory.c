@@ -11,7 +11,6 @@
 #include "base/random.h"
 
 static const size_t SIZE = (size_t)64 << 30; /* of addresses: memory is taken as pages are touched */
-static const size_t HUGE_PAGE = 2 << 20;
 
 _Static_assert(sizeof(td_shared_control) <= TD_SHARED_CONTROL, "the control block fits before the buffers");
 
@@ -57,10 +56,9 @@ static char *base(void) { return atomic_load_explicit(&memory.base, memory_order
 
 td_shared_control *td_shared_memory_control(void) { return (td_shared_control *)base(); }
 
-void *td_shared_memory_take(size_t size) {
+void *td_shared_memory_take(size_t size, size_t align) {
   char *b = base();
   size_t next = atomic_load_explicit(&memory.next, memory_order_relaxed), at;
-  size_t align = size >= HUGE_PAGE ? HUGE_PAGE : 1;
   do {
     at = (next + align - 1) & ~(align - 1);
     if (!b || at > SIZE || size > SIZE - at) return NULL;

@@ -31,9 +31,9 @@ typedef struct td_shared_control {
 int td_shared_memory_fd(void);
 /* Its beginning; NULL: there is none (yet). */
 td_shared_control *td_shared_memory_control(void);
-/* `size` bytes (whole pages; from 2 MiB on aligned to that) that were never taken, all zero; NULL: all are taken, or
- * there is none. */
-void *td_shared_memory_take(size_t size);
+/* `size` bytes (whole pages) that were never taken, all zero, at a multiple of `align` (a power of two) from the
+ * beginning; NULL: all are taken, or there is none. */
+void *td_shared_memory_take(size_t size, size_t align);
 /* Gives the pages back to the system; the addresses stay taken, and read as zeros. */
 void td_shared_memory_vacate(void *p, size_t size);
 

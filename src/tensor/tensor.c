@@ -63,7 +63,8 @@ static bool may_be_lent(td_dtype dtype, size_t size) {
 
 /* Elements of a size that does not fit into a block. */
 static void *alloc_elements(td_dtype dtype, size_t size, bool *zeroed) {
-  void *data = may_be_lent(dtype, size) ? td_memory_lendable_alloc(size, zeroed) : NULL;
+  bool lends = may_be_lent(dtype, size) && td_shared_memory_control();
+  void *data = lends ? td_memory_lendable_alloc(size, zeroed) : NULL;
   return data ? data : td_memory_buffer_alloc(size, zeroed);
 }
 
