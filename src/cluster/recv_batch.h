@@ -9,7 +9,8 @@
  *             5 batch, if some are left; 6 the set's number, once, if that was asked for and granted; then of each
  *             tensor, in this order, 1 the place of its key in the request and one of 2 TensorProto, 3 a number: 1 it
  *             is dead, 2 it is too large to share a message: ask for it by RecvTensor; or, if it is lent, its sizes
- *             (10, repeated), 11 type, 12 offset, 13 slot, 14 ticket. Or only 8: true: the set's number is not known
+ *             (10, repeated), 11 type, 12 offset, 13 slot, 14 ticket; tensors that follow each other may lie in one
+ *             loan. Or only 8: true: the set's number is not known
  *
  * So tensors that are made one after the other gather while the reply before them is on its way: as the calls take
  * longer, they get fewer.

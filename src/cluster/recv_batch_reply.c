@@ -9,12 +9,13 @@
 struct td_recv_batch_reply {
   td_receiver base;
   int refs;
-  bool in_tensor;    /* of which only a part has come: the rest goes to `stream` */
-  size_t skip;       /* bytes of an uninteresting field still to come */
-  td_wire_head head; /* of the next field */
-  uint64_t place;    /* of what comes next */
-  td_lender *lender; /* retained; NULL: none */
-  td_loan loan;      /* what was told of the one that is lent */
+  bool in_tensor;        /* of which only a part has come: the rest goes to `stream` */
+  size_t skip;           /* bytes of an uninteresting field still to come */
+  td_wire_head head;     /* of the next field */
+  uint64_t place;        /* of what comes next */
+  td_lender *lender;     /* retained; NULL: none */
+  td_borrowed *borrowed; /* the last loan that was taken: the next tensor may lie there too */
+  td_loan loan;          /* what was told of the one that is lent */
   td_dtype lent_type;
   td_shape lent_shape;
   td_recv_batch_head in; /* what stood before the tensors */
@@ -31,6 +32,7 @@ void td_recv_batch_reply_release(reply *r) {
   if (--r->refs) return;
   if (r->in_tensor) td_tensor_stream_deinit(&r->stream);
   for (size_t i = 0; i < r->count; i++) td_tensor_release(r->entries[i].tensor);
+  td_borrowed_release(r->borrowed);
   td_lender_release(r->lender);
   td_free(r->entries);
   td_free(r);
@@ -74,7 +76,12 @@ static td_status begin_tensor(reply *r, td_wire *w, size_t size) {
 static td_status take_loan(reply *r) {
   td_tensor *t = NULL;
   if (!r->lender) return td_internal("RecvTensors lends a tensor to a task that cannot borrow");
-  TD_TRY(td_lender_take(r->lender, &r->loan, r->lent_type, r->lent_shape.rank, r->lent_shape.dims, &t));
+  if (!r->borrowed || !td_borrowed_is(r->borrowed, &r->loan)) {
+    td_borrowed_release(r->borrowed);
+    r->borrowed = NULL;
+    TD_TRY(td_lender_take(r->lender, &r->loan, &r->borrowed));
+  }
+  TD_TRY(td_borrowed_tensor(r->borrowed, r->loan.offset, r->lent_type, r->lent_shape.rank, r->lent_shape.dims, &t));
   r->lent_shape.rank = 0;
   r->lent_type = 0;
   r->loan = (td_loan){0};
@@ -169,6 +176,8 @@ td_recv_batch_reply *td_recv_batch_reply_create(size_t most, td_lender *lender) 
 td_status td_recv_batch_reply_end(reply *r, td_recv_batch_head *head, td_recv_batch_entry **entries, size_t *count) {
   if (r->in_tensor || r->skip || r->head.size)
     return td_internal("malformed reply of RecvTensors: it ends in the middle of a field");
+  td_borrowed_release(r->borrowed);
+  r->borrowed = NULL;
   *head = r->in;
   *entries = r->entries;
   *count = r->count;

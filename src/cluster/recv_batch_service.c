@@ -1,5 +1,6 @@
 /* RecvTensors: a peer wants several tensors that are made here (recv_batch.h). */
 #include <stdatomic.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/map.h"
@@ -13,6 +14,7 @@
 #include "proto/wire.h"
 #include "runtime/local_rendezvous.h"
 #include "tensor/loan.h"
+#include "tensor/memory.h"
 
 enum { MAX_KEYS = 65536 };
 static const size_t REPLY_BYTES = 1 << 20; /* a reply ends with the tensor that passes this */
@@ -163,29 +165,90 @@ static bool take_answer(batch *b, answer *a) {
   return true;
 }
 
-static bool put_loan(batch *b, td_tensor *t, pid_t borrower, td_strbuf *head) {
-  td_loan loan;
-  if (!borrower || !td_loan_offer(t, borrower, b->entry, &loan)) return false;
-  atomic_store_explicit(&b->entry->lends, true, memory_order_relaxed); /* b holds the entry */
+static void put_lent(const td_tensor *t, const td_loan *loan, td_strbuf *head) {
   for (int i = 0; i < t->rank; i++) {
     td_wire_put_tag(head, TD_LENT_SIZE, TD_WIRE_VARINT);
     td_wire_put_varint(head, (uint64_t)t->dims[i]);
   }
   td_wire_put_uint(head, TD_LENT_TYPE, t->dtype);
-  td_wire_put_uint(head, TD_LENT_OFFSET, loan.offset);
-  td_wire_put_uint(head, TD_LENT_SLOT, loan.slot);
+  td_wire_put_uint(head, TD_LENT_OFFSET, loan->offset);
+  td_wire_put_uint(head, TD_LENT_SLOT, loan->slot);
   td_wire_put_tag(head, TD_LENT_TICKET, TD_WIRE_VARINT);
-  td_wire_put_varint(head, loan.ticket);
+  td_wire_put_varint(head, loan->ticket);
+}
+
+static void note_loan(batch *b) {
+  atomic_store_explicit(&b->entry->lends, true, memory_order_relaxed); /* b holds the entry */
+}
+
+static bool put_loan(batch *b, td_tensor *t, pid_t borrower, td_strbuf *head) {
+  td_loan loan;
+  if (!borrower || !td_loan_offer(t, borrower, b->entry, &loan)) return false;
+  note_loan(b);
+  put_lent(t, &loan, head);
+  return true;
+}
+
+/* Small tensors for a neighbour go together, in loans of one size: the socket would copy each twice, by way of fresh
+ * pages. */
+enum {
+  PARCEL = 128 << 10,
+  PARCEL_MIN = 32 << 10,   /* bytes that are worth one */
+  PARCEL_TENSOR = 1 << 10, /* of a tensor that is worth its place */
+};
+
+typedef struct parcels {
+  pid_t borrower;
+  size_t due; /* room that the rest of the answer takes */
+  char *next; /* in the parcel that is being filled, */
+  size_t left;
+  td_loan loan; /* and its place there */
+} parcels;
+
+/* 0: it goes in the message. */
+static size_t room_for(const want *w) {
+  const td_tensor *t = w->tensor;
+  bool suits = t && !w->is_dead && t->size >= PARCEL_TENSOR && t->size <= TD_RECV_SHARED_MAX &&
+               td_dtype_is_pod((td_dtype)t->dtype);
+  return suits ? (t->size + TD_MEMORY_ALIGN - 1) / TD_MEMORY_ALIGN * TD_MEMORY_ALIGN : 0;
+}
+
+static parcels parcels_for(const answer *a) {
+  parcels p = {.borrower = a->borrower};
+  for (const want *w = a->first; w && a->borrower; w = w->next) p.due += room_for(w);
+  return p;
+}
+
+static bool open_next(parcels *p, batch *b) {
+  p->next = p->due >= PARCEL_MIN ? td_loan_offer_parcel(PARCEL, p->borrower, b->entry, &p->loan) : NULL;
+  p->left = p->next ? PARCEL : 0;
+  if (p->next)
+    note_loan(b);
+  else
+    p->due = 0; /* the rest goes in the message */
+  return p->next;
+}
+
+static bool put_in_parcel(parcels *p, batch *b, const want *w, td_strbuf *head) {
+  size_t room = p->due ? room_for(w) : 0;
+  if (!room || (room > p->left && !open_next(p, b))) return false;
+  memcpy(p->next, w->tensor->data, w->tensor->size);
+  put_lent(w->tensor, &p->loan, head);
+  p->next += room;
+  p->loan.offset += room;
+  p->left -= room;
+  p->due -= room;
   return true;
 }
 
 /* Takes the tensor. One that is too large is lent, or goes back to where RecvTensor finds it. */
-static td_status put_tensor(batch *b, want *w, pid_t borrower, td_strbuf *head, td_payload *out) {
+static td_status put_tensor(batch *b, want *w, parcels *p, td_strbuf *head, td_payload *out) {
   td_tensor *t = w->tensor;
-  w->tensor = NULL;
   td_wire_put_tag(head, 1, TD_WIRE_VARINT);
   td_wire_put_varint(head, (uint64_t)(w - b->wants));
-  bool is_large = t && t->size > TD_RECV_SHARED_MAX, is_lent = is_large && put_loan(b, t, borrower, head);
+  bool is_large = t && t->size > TD_RECV_SHARED_MAX;
+  bool is_lent = is_large ? put_loan(b, t, p->borrower, head) : put_in_parcel(p, b, w, head);
+  w->tensor = NULL;
   if (!is_lent && (w->is_dead || is_large)) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
   td_payload_copy(out, head->data, head->size);
   head->size = 0;
@@ -200,11 +263,12 @@ static void give_answer(batch *b, const answer *a) {
   td_payload message = {0};
   td_strbuf head = {0};
   td_status s = a->failure;
+  parcels p = parcels_for(a);
   td_wire_put_uint(&head, 4, (uint64_t)td_wall_us());
   td_wire_put_uint(&head, 5, a->rest);
   td_wire_put_uint(&head, 6, a->number);
   for (want *w = a->first; w; w = w->next) {
-    if (!s) s = put_tensor(b, w, a->borrower, &head, &message);
+    if (!s) s = put_tensor(b, w, &p, &head, &message);
     td_tensor_release(w->tensor);
   }
   td_strbuf_deinit(&head);

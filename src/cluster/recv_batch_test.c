@@ -191,6 +191,42 @@ static void test_large_ones_are_lent(void **state) {
   }
 }
 
+static td_tensor *few_numbers(int64_t count, int64_t first) {
+  td_tensor *t;
+  must(td_tensor_create_dims(TD_INT64, 1, &count, &t));
+  for (int64_t i = 0; i < count; i++) TD_DATA(t, int64_t)[i] = first + i;
+  return t;
+}
+
+/* Those that are worth it, in one loan; the others beside them in the message. */
+static void test_small_ones_are_lent_together(void **state) {
+  bool were_lent = false;
+  for (int64_t step = 1000; !were_lent; step++) {
+    exchange x;
+    open_exchange(&x, step);
+    for (int i = 0; i < MANY; i++) send(&x, i, few_numbers(i % 3 ? 600 + i : i, step + i), false);
+    ask(&x);
+    td_tensor *got[MANY];
+    for (int i = 0; i < MANY; i++) {
+      must(wait_for(&x.wants[i]));
+      got[i] = x.wants[i].tensor;
+    }
+    expect_no_batch();
+    close_exchange(&x);
+    were_lent = td_tensor_is_foreign(got[1]);
+    td_loans_collect();
+    assert_int_equal(td_loans_count(), were_lent);
+    for (int i = 0; i < MANY; i++) {
+      assert_int_equal(td_tensor_is_foreign(got[i]), were_lent && i % 3);
+      assert_int_equal(got[i]->count, i % 3 ? 600 + i : i);
+      for (int64_t k = 0; k < got[i]->count; k++) assert_int_equal(TD_DATA(got[i], int64_t)[k], step + i + k);
+      td_tensor_release(got[i]);
+    }
+    td_loans_collect();
+    assert_int_equal(td_loans_count(), 0);
+  }
+}
+
 /* Of a step that nobody has started here: nothing is left of it. */
 static void test_who_gives_up_leaves_nothing(void **state) {
   exchange x;
@@ -421,13 +457,18 @@ static void test_replies_that_lend(void **state) {
     put_loan(&b, &first, 300, 2);
     put_tensor(&b, 1, td_test_tensor(TD_FLOAT, "[]", "6"));
     put_loan(&b, &second, 90000, 1); /* nothing is left of the first one's sizes */
-    td_recv_batch_reply *r = td_recv_batch_reply_create(3, lender);
+    td_loan part = second;
+    part.offset += 64;
+    put_loan(&b, &part, 16, 1);
+    td_recv_batch_reply *r = td_recv_batch_reply_create(4, lender);
     must(feed(r, td_strbuf_view(&b), piece));
     must(td_recv_batch_reply_end(r, &head, &all, &count));
-    assert_int_equal(count, 3);
+    assert_int_equal(count, 4);
     assert_int_equal(all[0].tensor->rank, 2);
     assert_int_equal(all[2].tensor->rank, 1);
     assert_int_equal(all[2].tensor->count, 90000);
+    assert_ptr_equal(all[3].tensor->data, (char *)all[2].tensor->data + 64); /* of the same loan */
+    assert_int_equal(all[3].tensor->count, 16);
     close_reply(r); /* the tensors with it */
   }
   assert_true(td_loan_offer(t, getpid(), &step, &first));
@@ -479,6 +520,7 @@ int main(void) {
       cmocka_unit_test(test_what_is_there_and_what_comes_later),
       cmocka_unit_test(test_dead_large_and_strings),
       cmocka_unit_test(test_large_ones_are_lent),
+      cmocka_unit_test(test_small_ones_are_lent_together),
       cmocka_unit_test(test_who_gives_up_leaves_nothing),
       cmocka_unit_test(test_an_end_there_reaches_who_waits_here),
       cmocka_unit_test(test_the_steps_rendezvous),

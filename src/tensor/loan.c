@@ -34,6 +34,7 @@ static bool has_ended(int pidfd) {
 /* ---- the side that lends ---- */
 
 static const size_t COPY_MAX = 4 << 20; /* a copy is made on a loop thread */
+static const size_t PARCELS_MAX = 64 << 20;
 enum { LOOKS = 16, ENDED_AT_ONCE = 32 };
 
 typedef struct borrower borrower;
@@ -49,6 +50,7 @@ typedef struct record {
   td_tensor *tensor; /* retained */
   borrower *borrower;
   const void *step; /* NULL: it has ended */
+  bool is_parcel;
 } record;
 
 static struct {
@@ -56,6 +58,7 @@ static struct {
   atomic_size_t count; /* loans; read without the lock */
   /* guarded by lock */
   borrower *borrowers;
+  size_t parcels;                   /* bytes of those that are lent */
   uint32_t ticket, fresh;           /* the last one given; slots that were ever used */
   uint32_t active[TD_SHARED_SLOTS]; /* slots of the loans, in any order, */
   uint32_t spare[TD_SHARED_SLOTS];  /* and those that are free again */
@@ -91,6 +94,7 @@ static void end(uint32_t place, ended *e) {
   book.spare[book.spare_count++] = slot;
   e->items[e->count++] = r->tensor;
   r->borrower->loans--;
+  if (r->is_parcel) book.parcels -= r->tensor->size;
   *r = (record){0};
 }
 
@@ -184,13 +188,15 @@ static uint32_t take_slot(void) {
 }
 
 /* Takes the tensor if it is true. */
-static bool enter(td_tensor *t, pid_t pid, const void *step, td_loan *out) {
+static bool enter(td_tensor *t, bool is_parcel, pid_t pid, const void *step, td_loan *out) {
+  if (is_parcel && book.parcels + t->size > PARCELS_MAX) return false;
   borrower *b = find_borrower(pid);
   if (!b) return false;
   uint32_t slot = take_slot();
   if (slot == TD_SHARED_SLOTS) return false;
   book.ticket = (book.ticket + 1) & UINT32_MAX >> STATE_BITS;
-  book.records[slot] = (record){t, b, step};
+  book.records[slot] = (record){t, b, step, is_parcel};
+  if (is_parcel) book.parcels += t->size;
   book.active[td_loans_count()] = slot;
   atomic_fetch_add_explicit(&book.count, 1, memory_order_relaxed);
   b->loans++;
@@ -211,16 +217,36 @@ static td_tensor *lendable(td_tensor *t) {
   return NULL;
 }
 
-bool td_loan_offer(td_tensor *t, pid_t pid, const void *step, td_loan *out) {
-  if (!td_shared_memory_control()) return false;
-  look(); /* a copy may use the memory */
-  t = lendable(t);
+/* Takes the tensor, which may be NULL. */
+static bool offer(td_tensor *t, bool is_parcel, pid_t pid, const void *step, td_loan *out) {
   if (!t) return false;
   pthread_mutex_lock(&book.lock);
-  bool is_entered = enter(t, pid, step, out);
+  bool is_entered = enter(t, is_parcel, pid, step, out);
   pthread_mutex_unlock(&book.lock);
   if (!is_entered) td_tensor_release(t);
   return is_entered;
+}
+
+bool td_loan_offer(td_tensor *t, pid_t pid, const void *step, td_loan *out) {
+  if (!td_shared_memory_control()) return false;
+  look(); /* a copy may use the memory */
+  return offer(lendable(t), false, pid, step, out);
+}
+
+char *td_loan_offer_parcel(size_t size, pid_t pid, const void *step, td_loan *out) {
+  td_tensor *t = NULL;
+  if (!td_shared_memory_control() || size > PARCELS_MAX) return NULL;
+  look();
+  int64_t bytes = (int64_t)TD_MAX(size, (size_t)TD_MEMORY_LARGEST_BLOCK + 1); /* else it would not be lendable */
+  td_status s = td_tensor_create_dims(TD_UINT8, 1, &bytes, &t);
+  td_status_free(s);
+  if (s) return NULL;
+  char *data = t->data;
+  if (!td_tensor_is_lendable(t)) {
+    td_tensor_release(t);
+    return NULL;
+  }
+  return offer(t, true, pid, step, out) ? data : NULL;
 }
 
 /* ---- the side that borrows ---- */
@@ -234,7 +260,7 @@ struct td_lender {
   int pidfd;
   /* guarded by the list's lock */
   td_lender *next;
-  size_t borrowed;            /* tensors over it */
+  size_t borrowed;            /* loans of it */
   const char *base;           /* read-only; NULL: its process is gone, and with it the mappings */
   td_shared_control *control; /* its beginning, writable */
 };
@@ -350,13 +376,14 @@ void td_lender_release(td_lender *l) {
 
 uint64_t td_lender_memory(const td_lender *l) { return l->id; }
 
-typedef struct borrowed {
+struct td_borrowed {
   td_foreign_memory memory;
+  atomic_uint refs;  /* its taker's, and one for each tensor over it */
   td_lender *lender; /* retained */
   uint32_t slot, ticket;
-} borrowed;
+};
 
-/* Counts one more tensor over the memory, which stays mapped then; false: it no longer is. */
+/* Counts one more loan of the memory, which stays mapped then; false: it no longer is. */
 static bool hold(td_lender *l) {
   pthread_mutex_lock(&lenders.lock);
   bool is_mapped = l->base;
@@ -373,33 +400,43 @@ static void let_go(td_lender *l) {
   td_lender_release(l);
 }
 
-static void give_back(td_foreign_memory *m) {
-  borrowed *b = TD_CONTAINER_OF(m, borrowed, memory);
+void td_borrowed_release(td_borrowed *b) {
+  /* acq_rel: the last owner's return comes after every look at the memory */
+  if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
   move(&b->lender->control->slots[b->slot], b->ticket, TAKEN, RETURNED);
   let_go(b->lender);
   td_memory_object_free(b, sizeof *b);
 }
 
-td_status td_lender_take(td_lender *l, const td_loan *loan, td_dtype dtype, int rank, const int64_t *dims,
-                         td_tensor **out) {
-  if (loan->slot >= TD_SHARED_SLOTS || loan->offset < TD_SHARED_CONTROL || loan->offset >= l->size ||
-      loan->offset % TD_MEMORY_ALIGN)
-    return td_invalid_argument("No tensor can be lent at offset %llu with slot %u", (unsigned long long)loan->offset,
-                               loan->slot);
+static void release_memory(td_foreign_memory *m) { td_borrowed_release(TD_CONTAINER_OF(m, td_borrowed, memory)); }
+
+td_status td_lender_take(td_lender *l, const td_loan *loan, td_borrowed **out) {
+  if (loan->slot >= TD_SHARED_SLOTS)
+    return td_invalid_argument("No tensor can be lent with slot %u, of %d", loan->slot, (int)TD_SHARED_SLOTS);
   if (!hold(l)) return td_aborted("A tensor was offered by a process that has gone");
-  borrowed *b = td_memory_object_alloc(sizeof *b);
-  *b = (borrowed){{give_back}, l, loan->slot, loan->ticket};
-  td_status s =
-      td_tensor_create_foreign(dtype, rank, dims, l->base + loan->offset, l->size - loan->offset, &b->memory, out);
-  if (s) {
-    td_memory_object_free(b, sizeof *b);
+  if (!move(&l->control->slots[loan->slot], loan->ticket, OFFERED, TAKEN)) {
     let_go(l);
-    return s;
+    return td_aborted("A tensor that was offered has been withdrawn: its step has ended");
   }
-  if (move(&l->control->slots[loan->slot], loan->ticket, OFFERED, TAKEN)) return TD_STATUS_OK;
-  td_tensor_release(*out);
-  *out = NULL;
-  return td_aborted("A tensor that was offered has been withdrawn: its step has ended");
+  td_borrowed *b = td_memory_object_alloc(sizeof *b);
+  *b = (td_borrowed){.memory = {release_memory}, .lender = l, .slot = loan->slot, .ticket = loan->ticket};
+  atomic_init(&b->refs, 1);
+  *out = b;
+  return TD_STATUS_OK;
+}
+
+bool td_borrowed_is(const td_borrowed *b, const td_loan *loan) {
+  return b->slot == loan->slot && b->ticket == loan->ticket;
+}
+
+td_status td_borrowed_tensor(td_borrowed *b, uint64_t offset, td_dtype dtype, int rank, const int64_t *dims,
+                             td_tensor **out) {
+  const td_lender *l = b->lender;
+  if (offset < TD_SHARED_CONTROL || offset >= l->size || offset % TD_MEMORY_ALIGN)
+    return td_invalid_argument("No tensor can be lent at offset %llu", (unsigned long long)offset);
+  TD_TRY(td_tensor_create_foreign(dtype, rank, dims, l->base + offset, l->size - offset, &b->memory, out));
+  atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+  return TD_STATUS_OK;
 }
 
 void td_loans_collect(void) {

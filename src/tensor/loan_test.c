@@ -20,6 +20,7 @@
 #include "tensor/shared_memory.h"
 
 enum { COUNT = 100000, THREADS = 4, ROUNDS = 300 };
+static const size_t MIB = 1 << 20;
 
 static const int64_t dims[] = {COUNT};
 static char a_step, another_step; /* their addresses */
@@ -59,9 +60,17 @@ static td_loan offer(td_tensor *t, const void *step) {
   return loan;
 }
 
+static td_status take_as(const td_loan *loan, td_dtype type, const int64_t *size, td_tensor **out) {
+  td_borrowed *b;
+  TD_TRY(td_lender_take(lender, loan, &b));
+  td_status s = td_borrowed_tensor(b, loan->offset, type, 1, size, out);
+  td_borrowed_release(b);
+  return s;
+}
+
 static td_tensor *take(const td_loan *loan) {
   td_tensor *t;
-  must(td_lender_take(lender, loan, TD_FLOAT, 1, dims, &t));
+  must(take_as(loan, TD_FLOAT, dims, &t));
   return t;
 }
 
@@ -116,14 +125,14 @@ static void an_offer_ends_with_its_step(void **state) {
   assert_int_equal(td_loans_count(), 2);
   assert_true(td_tensor_is_exclusive(a));
   td_tensor *none = NULL;
-  must_fail(td_lender_take(lender, &not_taken, TD_FLOAT, 1, dims, &none), TD_ABORTED, "withdrawn");
+  must_fail(take_as(&not_taken, TD_FLOAT, dims, &none), TD_ABORTED, "withdrawn");
   td_loan again = offer(a, &another_step); /* its slot, but not its ticket */
   assert_int_equal(again.slot, not_taken.slot);
-  must_fail(td_lender_take(lender, &not_taken, TD_FLOAT, 1, dims, &none), TD_ABORTED, "withdrawn");
+  must_fail(take_as(&not_taken, TD_FLOAT, dims, &none), TD_ABORTED, "withdrawn");
   expect(got, 4);
   td_tensor_release(got);
   got = take(&again);
-  must_fail(td_lender_take(lender, &again, TD_FLOAT, 1, dims, &none), TD_ABORTED, "withdrawn"); /* it is taken */
+  must_fail(take_as(&again, TD_FLOAT, dims, &none), TD_ABORTED, "withdrawn"); /* it is taken */
   expect(got, 3);
   td_tensor_release(got);
   got = take(&other);
@@ -165,35 +174,89 @@ static void what_cannot_be_lent(void **state) {
 
 static void places_are_checked(void **state) {
   td_tensor *t = make(0), *got = NULL;
-  td_loan good = offer(t, &a_step);
+  const uint64_t good = td_shared_memory_offset(t->data);
   const struct {
-    td_loan loan;
+    uint64_t offset;
     td_dtype type;
     int64_t size;
   } bad[] = {
-      {{good.offset, TD_SHARED_SLOTS, good.ticket}, TD_FLOAT, COUNT},
-      {{good.offset, UINT32_MAX, good.ticket}, TD_FLOAT, COUNT},
-      {{good.offset + 4, good.slot, good.ticket}, TD_FLOAT, COUNT},
-      {{0, good.slot, good.ticket}, TD_FLOAT, COUNT}, /* the slots themselves */
-      {{1ull << 40, good.slot, good.ticket}, TD_FLOAT, COUNT},
-      {{UINT64_MAX & ~63ull, good.slot, good.ticket}, TD_FLOAT, COUNT},
+      {good + 4, TD_FLOAT, COUNT},   {0, TD_FLOAT, COUNT}, /* the slots themselves */
+      {1ull << 40, TD_FLOAT, COUNT}, {UINT64_MAX & ~63ull, TD_FLOAT, COUNT},
       {good, TD_FLOAT, 1ll << 40}, /* goes on behind the end */
-      {good, TD_FLOAT, INT64_MAX},
-      {good, TD_FLOAT, -1},
+      {good, TD_FLOAT, INT64_MAX},   {good, TD_FLOAT, -1},
       {good, TD_STRING, 1}, /* pointers of another process */
-      {good, TD_RESOURCE, 1},
-      {good, (td_dtype)999, 1},
+      {good, TD_RESOURCE, 1},        {good, (td_dtype)999, 1},
       {good, (td_dtype)0, 1},
   };
   for (size_t i = 0; i < TD_COUNT(bad); i++) {
-    td_status s = td_lender_take(lender, &bad[i].loan, bad[i].type, 1, &bad[i].size, &got);
+    td_loan loan = offer(t, &a_step);
+    loan.offset = bad[i].offset;
+    td_status s = take_as(&loan, bad[i].type, &bad[i].size, &got);
     assert_int_equal(td_status_code(s), bad[i].size == INT64_MAX ? TD_RESOURCE_EXHAUSTED : TD_INVALID_ARGUMENT);
     td_status_free(s);
     assert_null(got);
   }
-  got = take(&good); /* none of these has taken it */
+  const td_loan good_one = offer(t, &a_step);
+  for (int i = 0; i < 2; i++) {
+    td_loan loan = {good_one.offset, i ? UINT32_MAX : TD_SHARED_SLOTS, good_one.ticket};
+    must_fail(take_as(&loan, TD_FLOAT, dims, &got), TD_INVALID_ARGUMENT, "No tensor can be lent with slot");
+  }
+  got = take(&good_one);
   td_tensor_release(got);
+  td_loans_collect();
+  assert_int_equal(td_loans_count(), 0); /* those with a bad place came back too */
   td_tensor_release(t);
+}
+
+/* Of one loan, which is returned when all of them are gone. */
+static void small_tensors_share_a_parcel(void **state) {
+  enum { SMALL = 100, COUNT_OF = 50, ROOM = 448 };
+  td_loan loan;
+  td_borrowed *b;
+  td_tensor *got[COUNT_OF];
+  const int64_t size = SMALL;
+  char *room = td_loan_offer_parcel((size_t)COUNT_OF * ROOM, getpid(), &a_step, &loan);
+  assert_non_null(room);
+  assert_int_equal(loan.offset, td_shared_memory_offset(room));
+  for (int i = 0; i < COUNT_OF; i++)
+    for (int k = 0; k < SMALL; k++) ((float *)(void *)(room + i * ROOM))[k] = (float)(i * SMALL + k);
+  must(td_lender_take(lender, &loan, &b));
+  assert_true(td_borrowed_is(b, &loan));
+  for (int i = 0; i < COUNT_OF; i++)
+    must(td_borrowed_tensor(b, loan.offset + (uint64_t)i * ROOM, TD_FLOAT, 1, &size, &got[i]));
+  td_borrowed_release(b);
+  td_loans_withdraw(&a_step);
+  for (int i = 0; i < COUNT_OF; i++) {
+    td_loans_collect();
+    assert_int_equal(td_loans_count(), 1);
+    assert_true(td_tensor_is_foreign(got[i]) && !td_tensor_is_exclusive(got[i]));
+    for (int k = 0; k < SMALL; k++) assert_true(TD_DATA(got[i], float)[k] == (float)(i * SMALL + k));
+    td_tensor_release(got[i]);
+  }
+  td_loans_collect();
+  assert_int_equal(td_loans_count(), 0);
+}
+
+/* They keep more memory from going back than a borrower may need of them. */
+static void parcels_are_bounded(void **state) {
+  td_loan loan, last;
+  size_t n = 0;
+  while (td_loan_offer_parcel(MIB, getpid(), &a_step, &loan)) {
+    last = loan;
+    n++;
+  }
+  assert_int_equal(n, 64);
+  td_borrowed *b;
+  must(td_lender_take(lender, &last, &b));
+  td_loans_withdraw(&a_step);
+  assert_null(td_loan_offer_parcel(64 * MIB, getpid(), &a_step, &loan)); /* one is still out */
+  td_borrowed_release(b);
+  assert_non_null(td_loan_offer_parcel(64 * MIB, getpid(), &a_step, &loan));
+  assert_null(td_loan_offer_parcel(1, getpid(), &a_step, &loan));
+  td_loans_withdraw(&a_step);
+  assert_null(td_loan_offer_parcel(1, 1 << 29, &a_step, &loan)); /* no such process */
+  assert_null(td_loan_offer_parcel(SIZE_MAX, getpid(), &a_step, &loan));
+  assert_int_equal(td_loans_count(), 0);
 }
 
 static void only_shared_memory_is_mapped(void **state) {
@@ -264,7 +327,7 @@ static void the_dead_lend_nothing(void **state) {
   td_tensor_release(got);
   td_loans_collect();
   assert_int_equal(td_lenders_count(), 0);
-  must_fail(td_lender_take(lender, &second, TD_FLOAT, 1, dims, &none), TD_ABORTED, "gone");
+  must_fail(take_as(&second, TD_FLOAT, dims, &none), TD_ABORTED, "gone");
   td_lender *other = td_lender_open(getpid(), td_shared_memory_fd()); /* mapped anew */
   assert_ptr_not_equal(other, lender);
   td_lender_release(lender);
@@ -305,7 +368,7 @@ static void *lend_and_borrow(void *arg) {
     } else {
       td_loans_withdraw(&step);
       td_tensor *none;
-      must_fail(td_lender_take(lender, &loan, TD_FLOAT, 1, dims, &none), TD_ABORTED, "withdrawn");
+      must_fail(take_as(&loan, TD_FLOAT, dims, &none), TD_ABORTED, "withdrawn");
     }
   }
   for (int i = 0; i < 8; i++) td_tensor_release(held[i]);
@@ -328,6 +391,8 @@ int main(void) {
       cmocka_unit_test(an_offer_ends_with_its_step),
       cmocka_unit_test(what_cannot_be_lent),
       cmocka_unit_test(places_are_checked),
+      cmocka_unit_test(small_tensors_share_a_parcel),
+      cmocka_unit_test(parcels_are_bounded),
       cmocka_unit_test(only_shared_memory_is_mapped),
       cmocka_unit_test(the_dead_return_all),
       cmocka_unit_test(the_dead_lend_nothing),
