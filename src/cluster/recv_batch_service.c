@@ -1,12 +1,12 @@
 /* RecvTensors: a peer wants several tensors that are made here (recv_batch.h). */
 #include <stdatomic.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "cluster/messages.h"
 #include "cluster/recv_batch.h"
+#include "cluster/recv_batch_writer.h"
 #include "cluster/remote_rendezvous.h"
 #include "cluster/request_ids.h"
 #include "cluster/services.h"
@@ -14,7 +14,6 @@
 #include "proto/wire.h"
 #include "runtime/local_rendezvous.h"
 #include "tensor/loan.h"
-#include "tensor/memory.h"
 
 enum { MAX_KEYS = 65536 };
 static const size_t REPLY_BYTES = 1 << 20; /* a reply ends with the tensor that passes this */
@@ -165,119 +164,41 @@ static bool take_answer(batch *b, answer *a) {
   return true;
 }
 
-static void put_lent(const td_tensor *t, const td_loan *loan, td_strbuf *head) {
-  for (int i = 0; i < t->rank; i++) {
-    td_wire_put_tag(head, TD_LENT_SIZE, TD_WIRE_VARINT);
-    td_wire_put_varint(head, (uint64_t)t->dims[i]);
-  }
-  td_wire_put_uint(head, TD_LENT_TYPE, t->dtype);
-  td_wire_put_uint(head, TD_LENT_OFFSET, loan->offset);
-  td_wire_put_uint(head, TD_LENT_SLOT, loan->slot);
-  td_wire_put_tag(head, TD_LENT_TICKET, TD_WIRE_VARINT);
-  td_wire_put_varint(head, loan->ticket);
-}
-
-static void note_loan(batch *b) {
-  atomic_store_explicit(&b->entry->lends, true, memory_order_relaxed); /* b holds the entry */
-}
-
-static bool put_loan(batch *b, td_tensor *t, pid_t borrower, td_strbuf *head) {
-  td_loan loan;
-  if (!borrower || !td_loan_offer(t, borrower, b->entry, &loan)) return false;
-  note_loan(b);
-  put_lent(t, &loan, head);
-  return true;
-}
-
-/* Small tensors for a neighbour go together, in loans of one size: the socket would copy each twice, by way of fresh
- * pages. */
-enum {
-  PARCEL = 128 << 10,
-  PARCEL_MIN = 32 << 10,   /* bytes that are worth one */
-  PARCEL_TENSOR = 1 << 10, /* of a tensor that is worth its place */
-};
-
-typedef struct parcels {
-  pid_t borrower;
-  size_t due; /* room that the rest of the answer takes */
-  char *next; /* in the parcel that is being filled, */
-  size_t left;
-  td_loan loan; /* and its place there */
-} parcels;
-
-/* 0: it goes in the message. */
-static size_t room_for(const want *w) {
-  const td_tensor *t = w->tensor;
-  bool suits = t && !w->is_dead && t->size >= PARCEL_TENSOR && t->size <= TD_RECV_SHARED_MAX &&
-               td_dtype_is_pod((td_dtype)t->dtype);
-  return suits ? (t->size + TD_MEMORY_ALIGN - 1) / TD_MEMORY_ALIGN * TD_MEMORY_ALIGN : 0;
-}
-
-static parcels parcels_for(const answer *a) {
-  parcels p = {.borrower = a->borrower};
-  for (const want *w = a->first; w && a->borrower; w = w->next) p.due += room_for(w);
-  return p;
-}
-
-static bool open_next(parcels *p, batch *b) {
-  p->next = p->due >= PARCEL_MIN ? td_loan_offer_parcel(PARCEL, p->borrower, b->entry, &p->loan) : NULL;
-  p->left = p->next ? PARCEL : 0;
-  if (p->next)
-    note_loan(b);
-  else
-    p->due = 0; /* the rest goes in the message */
-  return p->next;
-}
-
-static bool put_in_parcel(parcels *p, batch *b, const want *w, td_strbuf *head) {
-  size_t room = p->due ? room_for(w) : 0;
-  if (!room || (room > p->left && !open_next(p, b))) return false;
-  memcpy(p->next, w->tensor->data, w->tensor->size);
-  put_lent(w->tensor, &p->loan, head);
-  p->next += room;
-  p->loan.offset += room;
-  p->left -= room;
-  p->due -= room;
-  return true;
-}
-
-/* Takes the tensor. One that is too large is lent, or goes back to where RecvTensor finds it. */
-static td_status put_tensor(batch *b, want *w, parcels *p, td_strbuf *head, td_payload *out) {
+/* Takes the tensor. One that is too large and not lent goes back to where RecvTensor finds it. */
+static td_status put_tensor(const batch *b, want *w, td_recv_batch_writer *out) {
   td_tensor *t = w->tensor;
-  td_wire_put_tag(head, 1, TD_WIRE_VARINT);
-  td_wire_put_varint(head, (uint64_t)(w - b->wants));
-  bool is_large = t && t->size > TD_RECV_SHARED_MAX;
-  bool is_lent = is_large ? put_loan(b, t, p->borrower, head) : put_in_parcel(p, b, w, head);
+  bool is_left = false;
+  td_status s = TD_STATUS_OK;
   w->tensor = NULL;
-  if (!is_lent && (w->is_dead || is_large)) td_wire_put_uint(head, 3, is_large ? TD_BATCH_TOO_LARGE : TD_BATCH_DEAD);
-  td_payload_copy(out, head->data, head->size);
-  head->size = 0;
-  if (is_large && !is_lent)
+  if (w->is_dead)
+    td_recv_batch_writer_put_dead(out, (uint64_t)(w - b->wants));
+  else
+    s = td_recv_batch_writer_put(out, (uint64_t)(w - b->wants), t, &is_left);
+  if (is_left)
     return td_rendezvous_send(td_step_rendezvous_local(b->entry->rendezvous), &w->key->key, w->key->frame, t, false);
-  td_status s = w->is_dead || is_lent ? TD_STATUS_OK : td_payload_add_tensor(out, 2, t);
   td_tensor_release(t);
   return s;
 }
 
 static void give_answer(batch *b, const answer *a) {
-  td_payload message = {0};
-  td_strbuf head = {0};
   td_status s = a->failure;
-  parcels p = parcels_for(a);
-  td_wire_put_uint(&head, 4, (uint64_t)td_wall_us());
-  td_wire_put_uint(&head, 5, a->rest);
-  td_wire_put_uint(&head, 6, a->number);
+  td_recv_batch_writer out;
+  td_recv_batch_head head = {.sent_us = td_wall_us(), .rest = a->rest, .number = a->number};
+  td_recv_batch_writer_init(&out, &head, a->borrower, b->entry);
+  for (const want *w = a->first; w; w = w->next)
+    if (!w->is_dead) td_recv_batch_writer_announce(&out, w->tensor);
   for (want *w = a->first; w; w = w->next) {
-    if (!s) s = put_tensor(b, w, &p, &head, &message);
+    if (!s) s = put_tensor(b, w, &out);
     td_tensor_release(w->tensor);
   }
-  td_strbuf_deinit(&head);
+  td_recv_batch_writer_end(&out);
+  if (out.lends) atomic_store_explicit(&b->entry->lends, true, memory_order_relaxed); /* b holds the entry */
   if (s || !a->rest) end(b);
   if (s) {
-    td_payload_deinit(&message);
+    td_payload_deinit(&out.message);
     td_call_fail_peer(a->call, s);
   } else {
-    td_call_reply(a->call, &message);
+    td_call_reply(a->call, &out.message);
   }
 }
 
