@@ -10,7 +10,8 @@ typedef struct td_recv_batch_writer {
   td_payload message;
   bool lends; /* whether something was lent */
   /* private */
-  td_strbuf fields; /* not yet in the message */
+  td_strbuf fields; /* not yet in the message; */
+  td_strbuf packed; /* those of the tensors in the open parcel, which stay together */
   pid_t borrower;
   const void *step;
   size_t due; /* room that announced tensors will take in parcels */
