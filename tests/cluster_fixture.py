@@ -104,6 +104,24 @@ class Task:
             self.process.send_signal(signal_number)
             self.process.wait(ENDS)
 
+    def suspend(self):
+        """Returns once every thread stands still: the signal reaches them one after the other, and until then they serve."""
+        def state(thread):
+            try:
+                with open("/proc/%d/task/%s/stat" % (self.process.pid, thread)) as f:
+                    return f.read().rpartition(") ")[2][0]
+            except OSError:
+                return "ended"
+
+        def stands_still():
+            return {state(t) for t in os.listdir("/proc/%d/task" % self.process.pid)} == {"T"}
+
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(stands_still, what="%s/%d to stand still" % (self.job, self.index))
+
+    def resume(self):
+        self.process.send_signal(signal.SIGCONT)
+
     def restart(self):
         self.kill()
         self.start()

@@ -1,6 +1,5 @@
 """What lasts shows: in tensorctl status while it does, and in the log once it has lasted for 10 s."""
 import json
-import signal
 import subprocess
 import threading
 
@@ -100,12 +99,12 @@ def test_task_that_does_not_compile(tf):
             y = tf.constant(4)
         with tf.Session(c.target("worker")) as session:
             assert session.run(y) == 4
-            c["ps", 0].process.send_signal(signal.SIGSTOP)
+            c["ps", 0].suspend()
             results = []
             thread = in_thread(lambda: results.append(session.run(x)))
             wait_until(lambda: has(waits(c.target("worker")), "worker", "plan", "/job:ps/replica:0/task:0 to compile"), what="the wait")
             wait_until(lambda: "(plan): /job:ps/replica:0/task:0 to compile" in c["worker", 0].output(), what="the wait in the log")
-            c["ps", 0].process.send_signal(signal.SIGCONT)
+            c["ps", 0].resume()
             thread.join(ENDS)
             assert results == [3]
             wait_until(lambda: not waits(c.target("worker")), what="nothing waits")
