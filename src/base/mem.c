@@ -21,6 +21,12 @@ void *td_calloc(size_t count, size_t size) {
   return p;
 }
 
+void *td_calloc_aligned(size_t align, size_t size) {
+  void *p = aligned_alloc(align, size);
+  if (!p) td_out_of_memory(size);
+  return memset(p, 0, size);
+}
+
 void *td_realloc(void *p, size_t size) {
   p = realloc(p, size ? size : 1);
   if (!p) td_out_of_memory(size);

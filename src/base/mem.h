@@ -14,6 +14,7 @@
 
 void *td_malloc(size_t size) __attribute__((malloc, returns_nonnull));
 void *td_calloc(size_t count, size_t size) __attribute__((malloc, returns_nonnull));
+void *td_calloc_aligned(size_t align, size_t size) __attribute__((malloc, returns_nonnull)); /* a multiple of it */
 void *td_realloc(void *p, size_t size) __attribute__((returns_nonnull));
 char *td_strdup(const char *s) __attribute__((malloc, returns_nonnull));
 char *td_strndup(const char *s, size_t size) __attribute__((malloc, returns_nonnull));

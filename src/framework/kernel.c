@@ -1,6 +1,7 @@
 #include "framework/kernel.h"
 
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -29,10 +30,10 @@ static td_status init(td_kernel *k, const td_kernel_options *o, const td_op_def 
   k->output_types = out_types;
   k->input_count = (int)in_count;
   k->output_count = (int)out_count;
+  if (k->def->state_size) k->state = td_arena_calloc(&k->arena, 1, k->def->state_size);
   k->name = td_arena_str(&k->arena, o->node->name);
   k->op = td_arena_str(&k->arena, o->node->op);
   k->is_stateful = op->flags & TD_OP_STATEFUL;
-  if (k->def->state_size) k->state = td_arena_calloc(&k->arena, 1, k->def->state_size);
   td_kernel_builder b = {
       .node = o->node,
       .op = op,
@@ -41,6 +42,7 @@ static td_status init(td_kernel *k, const td_kernel_options *o, const td_op_def 
       .input_count = k->input_count,
       .output_count = k->output_count,
       .device = o->device,
+      .arena = &k->arena,
       .functions = o->functions,
       .session = o->session,
       .compute = k->def->compute,
@@ -51,8 +53,22 @@ static td_status init(td_kernel *k, const td_kernel_options *o, const td_op_def 
   if (!b.compute && !b.compute_async) return no_kernel(o->node);
   k->compute = b.compute;
   k->compute_async = b.compute_async;
-  k->cost = b.cost;
+  k->cost = (uint8_t)b.cost;
   return TD_STATUS_OK;
+}
+
+/* One block holds the usual kernel and all that its arena is asked for: TYPES for the edges' types, MORE for what its
+ * create() takes (the key of a Send). */
+static td_kernel *allocate(const td_kernel_def *def, const td_node_def *n) {
+  enum { LINE = 64, TYPES = 64, MORE = 160, PADDING = 64 };
+  _Static_assert(offsetof(td_kernel, compute) == LINE && sizeof(td_kernel) == 2 * LINE, "what runs read is one line");
+  size_t room = TYPES + def->state_size + n->name.size + n->op.size + MORE + PADDING;
+  size_t size = (sizeof(td_kernel) + room + LINE - 1) & ~(size_t)(LINE - 1);
+  td_kernel *k = td_calloc_aligned(LINE, size);
+  td_arena_init_with(&k->arena, k + 1, size - sizeof *k);
+  atomic_init(&k->refs, 1);
+  k->def = def;
+  return k;
 }
 
 td_status td_kernel_create(const td_kernel_options *o, td_kernel **out) {
@@ -60,9 +76,7 @@ td_status td_kernel_create(const td_kernel_options *o, td_kernel **out) {
   if (!op) return td_op_not_found(o->node->op);
   const td_kernel_def *def = td_kernel_find(o->node, td_str_of(o->device ? o->device->parsed.type : "CPU"));
   if (!def) return no_kernel(o->node);
-  td_kernel *k = td_new(td_kernel);
-  atomic_init(&k->refs, 1);
-  k->def = def;
+  td_kernel *k = allocate(def, o->node);
   td_status s = init(k, o, op);
   if (s)
     td_kernel_release(k);

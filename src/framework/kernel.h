@@ -79,6 +79,7 @@ struct td_kernel_builder {
   int input_count, output_count;
   td_device *device;
   td_function_runtime *functions; /* NULL where there is none */
+  td_arena *arena;                /* for what the state refers to: it lives as long as the kernel */
   td_str session;                 /* handle of the session; for names private to a kernel */
   td_compute_fn compute;          /* as in the definition; create() may replace them */
   td_compute_async_fn compute_async;
@@ -88,17 +89,19 @@ struct td_kernel_builder {
 /* A kernel bound to a node. Immutable after creation but for what its state guards itself: one kernel of a
  * stateful op serves all graphs of a session, and concurrent steps share it. Reference-counted. */
 struct td_kernel {
-  _Atomic uint32_t refs;
-  const td_kernel_def *def;
+  td_str name, op; /* the node's */
+  td_arena arena;  /* of what lives as long as the kernel */
+  /* What every run reads is a cache line of its own, and behind it come types and state: a step runs through thousands
+   * of kernels, and what it takes from memory for each adds up. */
   td_compute_fn compute;
   td_compute_async_fn compute_async;
-  td_cost cost;
-  bool is_stateful;
-  int input_count, output_count;
-  const int *input_types, *output_types;
-  td_str name, op; /* the node's */
-  td_arena arena;  /* names, types */
   void *state;
+  const td_kernel_def *def;
+  const int *output_types, *input_types;
+  int input_count, output_count;
+  uint8_t cost; /* td_cost */
+  bool is_stateful;
+  _Atomic uint32_t refs;
 };
 
 /* One run of a kernel. The executor owns it; an asynchronous kernel may use it until td_kernel_done(). */

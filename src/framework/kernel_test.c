@@ -149,6 +149,9 @@ static void test_create(void **state) {
   assert_ptr_equal(k->compute, compute_other); /* create() chose */
   assert_true(k->input_count == 1 && k->output_count == 1 && k->input_types[0] == TD_INT32 && k->is_stateful);
   assert_true(td_str_is(k->name, "node") && td_str_is(k->op, "TestUnary"));
+  assert_int_equal(k->arena.allocated, 0); /* all of it is one block, with what runs read side by side */
+  assert_in_range((uintptr_t)k->output_types - (uintptr_t)k, sizeof *k, sizeof *k + 64);
+  assert_in_range((uintptr_t)k->state - (uintptr_t)k, sizeof *k, sizeof *k + 64);
   td_kernel_release(td_kernel_retain(k));
   assert_int_equal(freed, 0);
   td_kernel_release(k);

@@ -11,7 +11,6 @@
 enum { ALONE = 64 };
 
 typedef struct port {
-  td_arena arena;
   td_rendezvous_key key;
   atomic_uint alone; /* receives: so many will ask alone */
 } port;
@@ -24,11 +23,9 @@ static td_status port_create(td_kernel_builder *b, void *state) {
   TD_TRY(td_attr_str(b->node, "recv_device", &dst));
   TD_TRY(td_attr_str(b->node, "tensor_name", &edge));
   TD_TRY(td_attr_int(b->node, "send_device_incarnation", &incarnation));
-  td_rendezvous_key_make(&p->arena, src, (uint64_t)incarnation, dst, edge, &p->key);
+  td_rendezvous_key_make(b->arena, src, (uint64_t)incarnation, dst, edge, &p->key);
   return TD_STATUS_OK;
 }
-
-static void port_destroy(void *state) { td_arena_deinit(&((port *)state)->arena); }
 
 static td_status no_rendezvous(const td_kernel_ctx *ctx) {
   return td_internal("%.*s runs in a step without a rendezvous", TD_STR_ARG(ctx->kernel->op));
@@ -109,7 +106,7 @@ static const td_op_spec ops[] = {
 
 #define PORT(name)                                                                                                    \
   .op = name, .cost = TD_COST_CHEAP, .flags = TD_KERNEL_DEAD_AWARE | TD_KERNEL_TAKES_REF, .state_size = sizeof(port), \
-  .create = port_create, .destroy = port_destroy
+  .create = port_create
 
 static const td_kernel_def kernels[] = {
     {PORT("_HostRecv"), .compute_async = recv_compute},
