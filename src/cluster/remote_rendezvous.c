@@ -55,7 +55,7 @@ static td_status send_variable(td_rendezvous *r, const td_rendezvous_key *key, t
 
 /* "/job:j/replica:0/task:t" of a full device name. */
 static td_str task_of(td_str device) {
-  const char *at = memmem(device.data, device.size, "/device:", 8);
+  const char *at = device.size ? memrchr(device.data, '/', device.size) : NULL;
   return at ? td_str_n(device.data, (size_t)(at - device.data)) : device;
 }
 

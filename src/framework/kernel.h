@@ -104,6 +104,12 @@ struct td_kernel {
   _Atomic uint32_t refs;
 };
 
+/* It will run soon. */
+static inline void td_kernel_prefetch(const td_kernel *k) {
+  __builtin_prefetch(&k->compute);
+  __builtin_prefetch(k + 1);
+}
+
 /* One run of a kernel. The executor owns it; an asynchronous kernel may use it until td_kernel_done(). */
 struct td_kernel_ctx {
   td_kernel *kernel;

@@ -88,6 +88,7 @@ bool td_flat_run(td_run *r) {
     uint32_t item = r->ready[r->ready_head++];
     if (r->ready_head == r->ready_tail && !(item & DEAD) && !r->trace) item = follow(r, item);
     const td_pnode *n = &nodes[item & ~DEAD];
+    if (r->ready_head < r->ready_tail) td_kernel_prefetch(nodes[r->ready[r->ready_head] & ~DEAD].kernel);
     bool is_dead = item & DEAD && !(n->flags & TD_PN_NEVER_DEAD);
     td_value *in = r->slots + n->slot;
     if (__builtin_expect(is_dead && !(n->flags & TD_PN_DEAD_AWARE), 0)) {
