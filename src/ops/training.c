@@ -124,21 +124,16 @@ td_status td_training_read_args(td_kernel_ctx *ctx, const td_update_set *set, td
 
 typedef struct dense_job {
   const td_training *t;
-  const td_update_set *set;
   const td_rule_args *args;
   void *vars[TD_RULE_VARS];
+  const void *old[TD_RULE_VARS];
   const char *grad;
   size_t size;
 } dense_job;
 
 static void dense_part(void *arg, int64_t begin, int64_t end) {
   const dense_job *j = arg;
-  int64_t step = td_update_must_fetch(j->set) ? TD_UPDATE_CHUNK : end - begin;
-  for (int64_t at = begin; at < end; at += step) {
-    int64_t to = TD_MIN(end, at + step);
-    td_update_fetch(j->set, at, to);
-    j->t->fn(j->vars, j->grad + (size_t)at * j->size, at, to, j->args);
-  }
+  j->t->fn(j->vars, j->old, j->grad + (size_t)begin * j->size, begin, end, j->args);
 }
 
 static td_status check_gradient(const td_training *t, const td_tensor *var, const td_tensor *grad) {
@@ -161,8 +156,11 @@ static td_status compute(td_kernel_ctx *ctx) {
   TD_TRY_GOTO(td_training_read_args(ctx, &set, &args));
   TD_TRY_GOTO(check_gradient(t, td_update_value(&set, 0), grad));
   TD_TRY_GOTO(td_update_prepare_dense(&set));
-  dense_job job = {.t = t, .set = &set, .args = &args, .grad = grad->data, .size = td_dtype_size(t->dtype)};
-  for (int i = 0; i < t->vars; i++) job.vars[i] = td_update_value(&set, i)->data;
+  dense_job job = {.t = t, .args = &args, .grad = grad->data, .size = td_dtype_size(t->dtype)};
+  for (int i = 0; i < t->vars; i++) {
+    job.vars[i] = td_update_value(&set, i)->data;
+    job.old[i] = td_update_old(&set, i)->data;
+  }
   td_ctx_parallel_for(ctx, grad->count, t->rule->unit_ns, dense_part, &job);
 cleanup:
   td_update_end(&set);

@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "ops/loops/loops.h"
 #include "ops/rows.h"
 #ifdef __x86_64__
 #include "ops/loops/rsqrt.h"
@@ -67,6 +68,27 @@ const td_rule_info *td_rule_find(td_str name) {
                    [PROXIMAL_GRADIENT_DESCENT] = R(proximal_gradient_descent),                                       \
                    [PROXIMAL_ADAGRAD] = R(proximal_adagrad), [ADD_SIGN] = R(add_sign), [POWER_SIGN] = R(power_sign), \
                    [FTRL] = R(ftrl), [FTRL_V2] = R(ftrl_v2)
+
+/* Bytes of an array that a rule works on before it turns to the next stretch, and how far ahead it fetches. */
+enum { LINE = 64, STRETCH = 8 * LINE, AHEAD = 8 * LINE };
+
+/* The end of the stretch that begins at element `at` of n. What lies ahead is fetched into the cache: a rule reads up
+ * to nine arrays at once, more than the processor's own prefetching follows, and that stops at the end of every page.
+ */
+__attribute__((always_inline)) static inline int64_t stretch_end(void *const *vars, const void *const *old, int arrays,
+                                                                 const void *gradient, size_t size, int64_t begin,
+                                                                 int64_t at, int64_t n) {
+  if (n - at <= (AHEAD + STRETCH) / (int64_t)size) return n;
+  for (size_t line = 0; line < STRETCH; line += LINE) {
+    size_t next = (size_t)at * size + AHEAD + line, from = (size_t)begin * size + next;
+    __builtin_prefetch((const char *)gradient + next);
+    for (int k = 0; k < arrays; k++) {
+      __builtin_prefetch((char *)vars[k] + from, 1);
+      if (old[k] != vars[k]) __builtin_prefetch((const char *)old[k] + from);
+    }
+  }
+  return at + STRETCH / (int64_t)size;
+}
 
 #define ATTR
 #define REAL 1
@@ -141,24 +163,26 @@ static td_rule_fn *const complex128_rules[RULE_COUNT] = {COMMON_TABLE(RULE)};
 
 #if defined(__x86_64__) && !TD_TSAN
 /* Division and root are most of this rule. */
-__attribute__((target("avx512f"))) static void adagrad_float_avx512(void *const *vars, const void *gradient,
-                                                                    int64_t begin, int64_t end,
+__attribute__((target("avx512f"))) static void adagrad_float_avx512(void *const *vars, const void *const *old,
+                                                                    const void *gradient, int64_t begin, int64_t end,
                                                                     const td_rule_args *args) {
   if (!args->update_slots) {
-    float_rules_avx2[ADAGRAD](vars, gradient, begin, end, args);
+    float_rules_avx2[ADAGRAD](vars, old, gradient, begin, end, args);
     return;
   }
   float *var = (float *)vars[0] + begin, *accum = (float *)vars[1] + begin;
-  const float *grad = gradient;
+  const float *old_var = (const float *)old[0] + begin, *old_accum = (const float *)old[1] + begin, *grad = gradient;
   const __m512 lr = _mm512_set1_ps((float)creal(args->params[0]));
-  for (int64_t i = 0, n = end - begin; i < n; i += 16) {
-    __mmask16 some = n - i < 16 ? (__mmask16)((1u << (n - i)) - 1) : (__mmask16)-1;
-    __m512 g = _mm512_maskz_loadu_ps(some, grad + i);
-    __m512 a = _mm512_fmadd_ps(g, g, _mm512_maskz_loadu_ps(some, accum + i));
-    __m512 v = _mm512_maskz_loadu_ps(some, var + i);
-    _mm512_mask_storeu_ps(accum + i, some, a);
-    _mm512_mask_storeu_ps(var + i, some, _mm512_fnmadd_ps(_mm512_mul_ps(g, lr), td_rsqrt_16(a), v));
-  }
+  const int64_t n = end - begin;
+  for (int64_t at = 0, to; at < (to = stretch_end(vars, old, 2, gradient, sizeof(float), begin, at, n)); at = to)
+    for (int64_t i = at; i < to; i += 16) {
+      __mmask16 some = to - i < 16 ? (__mmask16)((1u << (to - i)) - 1) : (__mmask16)-1;
+      __m512 g = _mm512_maskz_loadu_ps(some, grad + i);
+      __m512 a = _mm512_fmadd_ps(g, g, _mm512_maskz_loadu_ps(some, old_accum + i));
+      __m512 v = _mm512_maskz_loadu_ps(some, old_var + i);
+      _mm512_mask_storeu_ps(accum + i, some, a);
+      _mm512_mask_storeu_ps(var + i, some, _mm512_fnmadd_ps(_mm512_mul_ps(g, lr), td_rsqrt_16(a), v));
+    }
 }
 #endif
 
@@ -176,21 +200,22 @@ static td_rule_fn *best_float_rule(rule_index rule, bool racy) {
 
 enum { BLOCK = 256 };
 
-#define DEFINE_NARROW(NAME, E, TO_FLOAT, OF_FLOAT)                                                           \
-  TD_RACY static void narrow_##NAME(rule_index rule, void *const *vars, const void *gradient, int64_t begin, \
-                                    int64_t end, const td_rule_args *args) {                                 \
-    float wide[TD_RULE_VARS][BLOCK], g[BLOCK];                                                               \
-    void *at[TD_RULE_VARS] = {wide[0], wide[1], wide[2], wide[3]};                                           \
-    td_rule_fn *fn = best_float_rule(rule, false);                                                           \
-    for (int64_t from = begin; from < end; from += BLOCK) {                                                  \
-      int n = (int)TD_MIN(end - from, (int64_t)BLOCK);                                                       \
-      for (int i = 0; i < n; i++) g[i] = TO_FLOAT(((const E *)gradient)[from - begin + i]);                  \
-      for (int k = 0; k < rules[rule].vars; k++)                                                             \
-        for (int i = 0; i < n; i++) wide[k][i] = TO_FLOAT(((E *)vars[k])[from + i]);                         \
-      fn(at, g, 0, n, args);                                                                                 \
-      for (int k = 0; k < rules[rule].vars; k++)                                                             \
-        for (int i = 0; i < n; i++) ((E *)vars[k])[from + i] = OF_FLOAT(wide[k][i]);                         \
-    }                                                                                                        \
+#define DEFINE_NARROW(NAME, E, TO_FLOAT, OF_FLOAT)                                                                    \
+  TD_RACY static void narrow_##NAME(rule_index rule, void *const *vars, const void *const *old, const void *gradient, \
+                                    int64_t begin, int64_t end, const td_rule_args *args) {                           \
+    float wide[TD_RULE_VARS][BLOCK], g[BLOCK];                                                                        \
+    void *at[TD_RULE_VARS] = {wide[0], wide[1], wide[2], wide[3]};                                                    \
+    const void *from_at[TD_RULE_VARS] = {wide[0], wide[1], wide[2], wide[3]};                                         \
+    td_rule_fn *fn = best_float_rule(rule, false);                                                                    \
+    for (int64_t from = begin; from < end; from += BLOCK) {                                                           \
+      int n = (int)TD_MIN(end - from, (int64_t)BLOCK);                                                                \
+      for (int i = 0; i < n; i++) g[i] = TO_FLOAT(((const E *)gradient)[from - begin + i]);                           \
+      for (int k = 0; k < rules[rule].vars; k++)                                                                      \
+        for (int i = 0; i < n; i++) wide[k][i] = TO_FLOAT(((const E *)old[k])[from + i]);                             \
+      fn(at, from_at, g, 0, n, args);                                                                                 \
+      for (int k = 0; k < rules[rule].vars; k++)                                                                      \
+        for (int i = 0; i < n; i++) ((E *)vars[k])[from + i] = OF_FLOAT(wide[k][i]);                                  \
+    }                                                                                                                 \
   }
 DEFINE_NARROW(half, td_half, td_half_to_float, td_half_from_float)
 DEFINE_NARROW(bfloat16, td_bfloat16, td_bfloat16_to_float, td_bfloat16_from_float)
@@ -205,12 +230,13 @@ DEFINE_NARROW(bfloat16, td_bfloat16, td_bfloat16_to_float, td_bfloat16_from_floa
   X(add_sign, ADD_SIGN) X(power_sign, POWER_SIGN) X(ftrl, FTRL) X(ftrl_v2, FTRL_V2)
 /* clang-format on */
 #define DEFINE_NARROW_RULE(name, index)                                                                             \
-  static void name##_half(void *const *vars, const void *g, int64_t begin, int64_t end, const td_rule_args *args) { \
-    narrow_half(index, vars, g, begin, end, args);                                                                  \
+  static void name##_half(void *const *vars, const void *const *old, const void *g, int64_t begin, int64_t end,     \
+                          const td_rule_args *args) {                                                               \
+    narrow_half(index, vars, old, g, begin, end, args);                                                             \
   }                                                                                                                 \
-  static void name##_bfloat16(void *const *vars, const void *g, int64_t begin, int64_t end,                         \
+  static void name##_bfloat16(void *const *vars, const void *const *old, const void *g, int64_t begin, int64_t end, \
                               const td_rule_args *args) {                                                           \
-    narrow_bfloat16(index, vars, g, begin, end, args);                                                              \
+    narrow_bfloat16(index, vars, old, g, begin, end, args);                                                         \
   }
 NARROW_RULES(DEFINE_NARROW_RULE)
 #define HALF_ENTRY(name, index)     [index] = name##_half,

@@ -23,8 +23,10 @@ typedef struct td_rule_args {
   bool nesterov, update_slots, linear_by_lr;
 } td_rule_args;
 
-/* Updates elements [begin, end) of the arrays vars[k]; gradient[0] belongs to element `begin`. */
-typedef void td_rule_fn(void *const *vars, const void *gradient, int64_t begin, int64_t end, const td_rule_args *args);
+/* Sets elements [begin, end) of the arrays vars[k] to what the update makes of those of old[k], the same array or one
+ * apart from all others; gradient[0] belongs to element `begin`. */
+typedef void td_rule_fn(void *const *vars, const void *const *old, const void *gradient, int64_t begin, int64_t end,
+                        const td_rule_args *args);
 
 typedef struct td_rule_info {
   const char *name; /* "Adam" of ApplyAdam, SparseApplyAdam, … */

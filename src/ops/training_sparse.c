@@ -49,8 +49,8 @@ static void sparse_columns(void *arg, int64_t begin, int64_t end) {
     }
     int64_t at = index_at(j->indices, i);
     if ((uint64_t)at >= (uint64_t)j->rows) continue;
-    j->t->fn(j->vars, j->grad + (size_t)(i * j->row + begin) * j->size, at * j->row + begin, at * j->row + end,
-             j->args);
+    j->t->fn(j->vars, (const void *const *)j->vars, j->grad + (size_t)(i * j->row + begin) * j->size,
+             at * j->row + begin, at * j->row + end, j->args);
   }
 }
 

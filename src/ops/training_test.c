@@ -4,6 +4,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -809,29 +810,58 @@ static void test_concurrent_updates(void **state) {
   hammer_op("ResourceSparseApplyMomentum", NULL);
 }
 
-/* Vector forms against the same rule in double, for every length of what is left at the end. */
+enum { LONGEST = 1000, PLACES = TD_RULE_VARS + 1 };
+
+/* The rule on n elements from the second on: vector forms against the same in double, and where the old values are in
+ * the way against where they lie elsewhere. */
+static void check_rule(const td_rule_info *rule, int n, const td_rule_args *args) {
+  static float single[PLACES][LONGEST + 2], old[PLACES][LONGEST + 2], apart[PLACES][LONGEST + 2];
+  static double wide[PLACES][LONGEST + 2];
+  void *s[TD_RULE_VARS], *w[TD_RULE_VARS], *to[TD_RULE_VARS];
+  const void *from[TD_RULE_VARS];
+  for (int k = 0; k < PLACES; k++) {
+    for (int i = 0; i < n + 2; i++) {
+      wide[k][i] = old[k][i] = single[k][i] = (float)(0.5 + k + 0.25 * (i % 70));
+      apart[k][i] = NAN;
+    }
+    if (k < TD_RULE_VARS) s[k] = single[k], w[k] = wide[k], from[k] = old[k], to[k] = apart[k];
+  }
+  const void *grad = old[PLACES - 1];
+  td_rule_get(rule, TD_FLOAT, false)(s, (const void *const *)s, grad, 1, 1 + n, args);
+  td_rule_get(rule, TD_DOUBLE, false)(w, (const void *const *)w, wide[PLACES - 1], 1, 1 + n, args);
+  td_rule_get(rule, TD_FLOAT, false)(to, from, grad, 1, 1 + n, args);
+  for (int k = 0; k < rule->vars; k++)
+    for (int i = 0; i < n + 2; i++) {
+      double error = single[k][i] - wide[k][i];
+      bool is_outside = i < 1 || i > n;
+      assert_true(is_outside ? error == 0 : error * error <= 1e-12 * (1 + wide[k][i] * wide[k][i]));
+      assert_true(is_outside ? isnan(apart[k][i]) : apart[k][i] == single[k][i]);
+    }
+}
+
 static void test_rules_of_any_length(void **state) {
   static const char *const names[] = {"GradientDescent", "Momentum", "Adam", "Adagrad", "AdagradV2", "RMSProp"};
-  enum { MOST = 70, PLACES = TD_RULE_VARS + 1 };
-  float single[PLACES][MOST + 2];
-  double wide[PLACES][MOST + 2];
-  const td_rule_args args = {.params = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, .update_slots = true};
-  for (size_t r = 0; r < TD_COUNT(names) * MOST; r++) {
-    const td_rule_info *rule = td_rule_find(td_str_of(names[r / MOST]));
-    int n = (int)(r % MOST);
-    void *s[TD_RULE_VARS], *w[TD_RULE_VARS];
-    for (int k = 0; k < PLACES; k++) {
-      for (int i = 0; i < MOST + 2; i++) wide[k][i] = single[k][i] = (float)(0.5 + k + 0.25 * i);
-      if (k < TD_RULE_VARS) s[k] = single[k], w[k] = wide[k];
+  for (size_t r = 0; r < TD_COUNT(names); r++)
+    for (int flags = 0; flags < 2; flags++) {
+      const td_rule_info *rule = td_rule_find(td_str_of(names[r]));
+      td_rule_args args = {.params = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}, .update_slots = !flags, .nesterov = flags};
+      for (int n = 0; n < 70; n++) check_rule(rule, n, &args);
+      for (int n = 250; n <= LONGEST; n += 75) check_rule(rule, n, &args);
     }
-    td_rule_get(rule, TD_FLOAT, false)(s, single[PLACES - 1], 1, 1 + n, &args);
-    td_rule_get(rule, TD_DOUBLE, false)(w, wide[PLACES - 1], 1, 1 + n, &args);
-    for (int k = 0; k < rule->vars; k++)
-      for (int i = 0; i < MOST + 2; i++) {
-        double error = single[k][i] - wide[k][i];
-        assert_true(i < 1 || i > n ? error == 0 : error * error <= 1e-12 * (1 + wide[k][i] * wide[k][i]));
-      }
-  }
+}
+
+/* Momentum of a variable that is its own accumulator, while a reader holds it. */
+static void test_variable_twice(void **state) {
+  fixture f;
+  setup(&f, "ApplyMomentum", "", TD_FLOAT, "");
+  td_tensor *before;
+  assert_null(td_variable_read(f.vars[0], &before));
+  f.refs[1] = f.refs[0];
+  run_ok(&f.run);
+  td_assert_tensor(before, TD_FLOAT, "[2,3]", "-.6 -.3 0 .3 .6 .9", 1e-6);
+  td_assert_tensor(f.vars[0]->value, TD_FLOAT, "[2,3]", "-.792 -.171 .45 -.009 .612 1.233", 1e-6);
+  td_tensor_release(before);
+  teardown(&f);
 }
 
 int main(void) {
@@ -839,6 +869,7 @@ int main(void) {
       cmocka_unit_test(test_rules_of_any_length),
       cmocka_unit_test(test_against_tensorflow),
       cmocka_unit_test(test_reader_keeps_its_snapshot),
+      cmocka_unit_test(test_variable_twice),
       cmocka_unit_test(test_errors),
       cmocka_unit_test(test_sparse_errors),
       cmocka_unit_test(test_sparse_updates_share_a_table),

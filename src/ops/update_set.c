@@ -94,6 +94,8 @@ bool td_update_is_lendable(const td_update_set *s) {
 }
 
 td_status td_update_prepare_dense(td_update_set *s) {
+  /* A variable that is there twice reads what it has just written. */
+  if (s->unique < s->count) return td_update_prepare(s, false);
   td_tensor *fresh[TD_UPDATE_MAX] = {0};
   td_status status = TD_STATUS_OK;
   for (int i = 0; i < s->unique && !status; i++) {
@@ -112,36 +114,36 @@ td_status td_update_prepare_dense(td_update_set *s) {
   return status;
 }
 
-void td_update_fetch(const td_update_set *s, int64_t begin, int64_t end) {
-  for (int i = 0; i < s->unique; i++) {
-    if (!s->old[i]) continue;
-    size_t size = td_dtype_size(s->order[i]->dtype), from = (size_t)begin * size;
-    memcpy((char *)s->order[i]->value->data + from, (const char *)s->old[i]->data + from, (size_t)(end - begin) * size);
-  }
+const td_tensor *td_update_old(const td_update_set *s, int i) {
+  for (int k = 0; k < s->unique; k++)
+    if (s->order[k] == s->vars[i] && s->old[k]) return s->old[k];
+  return s->vars[i]->value;
 }
 
+enum { CHUNK = 1024 }; /* elements that stay in the nearest cache between copy and update */
+
 typedef struct dense_job {
-  const td_update_set *set;
   td_rows_fn *rows;
   char *dst;
-  const char *src;
+  const char *old, *src;
   size_t size;
 } dense_job;
 
 static void dense_part(void *arg, int64_t begin, int64_t end) {
   const dense_job *j = arg;
-  int64_t step = td_update_must_fetch(j->set) ? TD_UPDATE_CHUNK : end - begin;
+  int64_t step = j->old != j->dst ? CHUNK : end - begin;
   for (int64_t at = begin; at < end; at += step) {
     int64_t to = TD_MIN(end, at + step);
-    td_update_fetch(j->set, at, to);
-    j->rows(j->dst + (size_t)at * j->size, j->src + (size_t)at * j->size, to - at, false);
+    size_t from = (size_t)at * j->size;
+    if (j->old != j->dst) memcpy(j->dst + from, j->old + from, (size_t)(to - at) * j->size);
+    j->rows(j->dst + from, j->src + from, to - at, false);
   }
 }
 
 td_status td_update_dense(td_kernel_ctx *ctx, td_update_set *s, td_rows_fn *rows, const td_tensor *update) {
   TD_TRY(td_update_prepare_dense(s));
   size_t size = td_dtype_size((td_dtype)update->dtype);
-  dense_job job = {s, rows, td_update_value(s, 0)->data, update->data, size};
+  dense_job job = {rows, td_update_value(s, 0)->data, td_update_old(s, 0)->data, update->data, size};
   td_ctx_parallel_for(ctx, update->count, (double)size * 0.03, dense_part, &job);
   return TD_STATUS_OK;
 }

@@ -6,10 +6,7 @@
 #include "framework/variable.h"
 #include "ops/rows.h"
 
-enum {
-  TD_UPDATE_MAX = 6,
-  TD_UPDATE_CHUNK = 1024, /* elements that stay in the nearest cache between fetch and update */
-};
+enum { TD_UPDATE_MAX = 6 };
 
 /* A zeroed set is empty. */
 typedef struct td_update_set {
@@ -35,16 +32,10 @@ bool td_update_overlaps(const td_update_set *s, const td_tensor *t);
 /* Whether a value of the set may be lent, as it is, to another process. */
 bool td_update_is_lendable(const td_update_set *s);
 /* For dense updates that go through all elements once: where a reader holds a value, the variable gets a fresh buffer
- * without the elements, and td_update_fetch() brings in a stretch of them right before it is updated, so that memory is
- * read only once. */
+ * without the elements, and the update reads them from td_update_old(), so that memory is read only once. */
 td_status td_update_prepare_dense(td_update_set *s) TD_MUST_USE;
-static inline bool td_update_must_fetch(const td_update_set *s) {
-  for (int i = 0; i < s->unique; i++)
-    if (s->old[i]) return true;
-  return false;
-}
-/* Brings elements [begin, end) of every variable of the set (all of one shape and plain type) into its buffer. */
-void td_update_fetch(const td_update_set *s, int64_t begin, int64_t end);
+/* After td_update_prepare_dense(): what argument `i` was, which is its value where that is updated in place. */
+const td_tensor *td_update_old(const td_update_set *s, int i);
 /* The whole of a dense update of the set's only variable by `update`, of the same shape. */
 td_status td_update_dense(td_kernel_ctx *ctx, td_update_set *s, td_rows_fn *rows, const td_tensor *update) TD_MUST_USE;
 void td_update_end(td_update_set *s);
