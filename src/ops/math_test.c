@@ -118,6 +118,39 @@ static void test_large_reductions(void **state) {
     }
 }
 
+/* Each column of a row holds what counts once: no lane of a vector is passed over. */
+static void check_extreme(const char *op, td_dtype dtype, double extreme) {
+  enum { N = 201, DIGITS = 4 };
+  static char text[N * N * DIGITS + 1];
+  for (int i = 0; i < N * N; i++)
+    snprintf(text + i * DIGITS, DIGITS + 1, "%3.0f ", i / N == i % N ? extreme : (double)(10 + i % 7));
+  td_tensor *in[2] = {td_test_tensor(dtype, "[201,201]", text), td_test_tensor(TD_INT32, "[]", "1")};
+  char attrs[32];
+  snprintf(attrs, sizeof attrs, "T: %s", td_dtype_name(dtype));
+  td_op_run run = {.op = op, .attrs = attrs, .in = in, .in_count = 2};
+  td_assert_runs(&run);
+  for (int64_t i = 0; i < N; i++) {
+    double v = td_tensor_real_at(run.out[0], i);
+    if (isnan(extreme) ? !isnan(v) : v != extreme)
+      fail_msg("%s of %s at %lld: %g, want %g", op, td_dtype_name(dtype), (long long)i, v, extreme);
+  }
+  td_tensor_release(run.out[0]);
+  td_tensor_release(in[0]);
+  td_tensor_release(in[1]);
+}
+
+static void test_extremes(void **state) {
+  static const td_dtype types[] = {TD_FLOAT, TD_DOUBLE, TD_HALF,  TD_INT8, TD_UINT8,
+                                   TD_INT16, TD_UINT16, TD_INT32, TD_INT64};
+  for (size_t i = 0; i < TD_COUNT(types); i++) {
+    check_extreme("Max", types[i], 120);
+    check_extreme("Min", types[i], 3);
+    if (i > 2) continue;
+    check_extreme("Max", types[i], NAN);
+    check_extreme("Min", types[i], NAN);
+  }
+}
+
 static void check_sum(int64_t rows, int64_t cols, bool row, bool column, td_dtype dtype) {
   int64_t x_dims[2] = {rows, column ? 1 : cols}, y_dims[2] = {row ? 1 : rows, cols};
   td_tensor *in[2] = {random_floats(dtype, 2, x_dims, 3), random_floats(dtype, 2, y_dims, 4)};
@@ -384,6 +417,7 @@ static void test_int32_divisions(void **state) {
 int main(void) {
   static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
                                              cmocka_unit_test(test_large_reductions),
+                                             cmocka_unit_test(test_extremes),
                                              cmocka_unit_test(test_large_broadcasts),
                                              cmocka_unit_test(test_composition),
                                              cmocka_unit_test(test_accumulate),

@@ -62,26 +62,32 @@ typedef u64 wide_u64;
 
 #define LOAD(v, p) memcpy(&v, p, sizeof v)
 
-/* The halves of a vector, combined until 16 bytes are left. */
-#define HALVE(c, vec, bytes, from, out)                       \
-  typedef c out##_type __attribute__((vector_size(bytes)));   \
-  out##_type out, out##_top;                                  \
-  memcpy(&out, &from, bytes);                                 \
-  memcpy(&out##_top, (const char *)&from + (bytes), (bytes)); \
+/* The halves of a vector, combined until 16 bytes are left. Shuffled: through memory, the loops' accumulator would live
+ * there. */
+typedef i64 words_16 __attribute__((vector_size(16)));
+typedef i64 words_32 __attribute__((vector_size(32)));
+#define HALVE(c, vec, bytes, words, from, low, top, out)                                                 \
+  typedef c out##_type __attribute__((vector_size(bytes)));                                              \
+  out##_type out = (out##_type)__builtin_shufflevector((words)(from), (words)(from), LANES_##low);       \
+  out##_type out##_top = (out##_type)__builtin_shufflevector((words)(from), (words)(from), LANES_##top); \
   vec(c, __typeof__(out > out), out, out##_top)
+#define LANES_0_1 0, 1
+#define LANES_2_3 2, 3
+#define LANES_0_3 0, 1, 2, 3
+#define LANES_4_7 4, 5, 6, 7
 #if defined(__AVX512F__)
-#define TO_16_BYTES(c, vec, from, out) \
-  HALVE(c, vec, 32, from, upper);      \
-  HALVE(c, vec, 16, upper, out)
+#define TO_16_BYTES(c, vec, from, out)             \
+  HALVE(c, vec, 32, v_i64, from, 0_3, 4_7, upper); \
+  HALVE(c, vec, 16, words_32, upper, 0_1, 2_3, out)
 #elif defined(__AVX2__)
-#define TO_16_BYTES(c, vec, from, out) HALVE(c, vec, 16, from, out)
+#define TO_16_BYTES(c, vec, from, out) HALVE(c, vec, 16, words_32, from, 0_1, 2_3, out)
 #else
 #define TO_16_BYTES(c, vec, from, out) v_##c out = from
 #endif
 
 /* How a vector's lanes join the total: sums in the wide type, those of float by vectors of double; what is exact
  * whatever the order by halves. */
-#define BY_LANES(c, from, total, one, vec_merge, wide)                                     \
+#define BY_LANES(c, from, total, vec_merge, wide)                                          \
   c lanes[LANES];                                                                          \
   memcpy(lanes, &from, sizeof lanes);                                                      \
   __typeof__(total) even = (__typeof__(total))lanes[0], odd = (__typeof__(total))lanes[1]; \
@@ -91,7 +97,7 @@ typedef u64 wide_u64;
   }                                                                                        \
   wide(even, odd);                                                                         \
   wide(total, even)
-#define BY_DOUBLES(c, from, total, one, vec_merge, wide)                                            \
+#define BY_DOUBLES(c, from, total, vec_merge, wide)                                                 \
   typedef c narrow __attribute__((vector_size(VECTOR_BYTES / 2)));                                  \
   narrow low, high;                                                                                 \
   memcpy(&low, &from, sizeof low);                                                                  \
@@ -102,16 +108,24 @@ typedef u64 wide_u64;
   f64 sum = last[0];                                                                                \
   wide(sum, last[1]);                                                                               \
   wide(total, sum)
-#define BY_HALVES(c, from, total, one, vec_merge, wide) \
-  TO_16_BYTES(c, vec_merge, from, last);                \
-  c lanes[16 / sizeof(c)];                              \
-  memcpy(lanes, &last, sizeof lanes);                   \
-  for (int half = 8 / sizeof(c); half; half /= 2)       \
-    for (int k = 0; k < half; k++) {                    \
-      c b = lanes[half + k];                            \
-      one(c, lanes[k], b);                              \
-    }                                                   \
-  wide(total, (__typeof__(total))lanes[0])
+typedef i32 fours __attribute__((vector_size(16)));
+typedef i16 twos __attribute__((vector_size(16)));
+typedef i8 ones __attribute__((vector_size(16)));
+#define ALL_4(...) __VA_ARGS__, __VA_ARGS__, __VA_ARGS__, __VA_ARGS__
+/* The vector's second unit joins its first. */
+#define JOIN(c, vec, v, units, ...)                                                                     \
+  do {                                                                                                  \
+    __typeof__(v) second = (__typeof__(v))__builtin_shufflevector((units)(v), (units)(v), __VA_ARGS__); \
+    vec(c, __typeof__(v > v), v, second);                                                               \
+  } while (0)
+/* Without a branch down to the last lane: which of two is larger nobody can foretell. */
+#define BY_HALVES(c, from, total, vec_merge, wide)                       \
+  TO_16_BYTES(c, vec_merge, from, last);                                 \
+  JOIN(c, vec_merge, last, words_16, 1, 1);                              \
+  if (sizeof(c) <= 4) JOIN(c, vec_merge, last, fours, ALL_4(1));         \
+  if (sizeof(c) <= 2) JOIN(c, vec_merge, last, twos, ALL_4(1, 1));       \
+  if (sizeof(c) == 1) JOIN(c, vec_merge, last, ones, ALL_4(1, 1, 1, 1)); \
+  wide(total, (__typeof__(total))last[0])
 
 /* `first` makes an accumulator of the first element (squares: the square; otherwise the element). */
 #define SAME(c, a)   (a)
@@ -151,7 +165,7 @@ typedef u64 wide_u64;
         vec(c, m, a0, b0);                                                                            \
       }                                                                                               \
       n -= size, x += size;                                                                           \
-      fold(c, a0, total, one, vec_merge, wide);                                                       \
+      fold(c, a0, total, vec_merge, wide);                                                            \
     }                                                                                                 \
     for (int64_t i = 0; i < n; i++) {                                                                 \
       __typeof__(total) b = (__typeof__(total))first(c, x[i]);                                        \
