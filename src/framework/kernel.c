@@ -151,6 +151,8 @@ td_status td_out_reuse_like(td_kernel_ctx *ctx, int in, int i, td_tensor **out) 
   return reuse(ctx, in, i, t->rank, t->dims, out);
 }
 
+int td_ctx_threads(const td_kernel_ctx *ctx) { return td_pool_threads(ctx->step ? ctx->step->pool : NULL); }
+
 void td_ctx_parallel_for(td_kernel_ctx *ctx, int64_t n, double unit_ns, void (*fn)(void *, int64_t, int64_t),
                          void *arg) {
   td_pool_parallel_for(ctx->step ? ctx->step->pool : NULL, n, unit_ns, fn, arg);

@@ -200,6 +200,8 @@ td_status td_out_alloc_like(td_kernel_ctx *ctx, int i, const td_tensor *like,
 td_status td_out_reuse(td_kernel_ctx *ctx, int in, int i, const td_shape *shape, td_tensor **out) TD_MUST_USE;
 td_status td_out_reuse_like(td_kernel_ctx *ctx, int in, int i, td_tensor **out) TD_MUST_USE; /* the input's own shape */
 
+/* Threads of this step's pool; 1 if it has none. */
+int td_ctx_threads(const td_kernel_ctx *ctx);
 /* Runs fn over [0, n) on this step's pool (base/pool.h); `unit_ns`: cost of one unit. */
 void td_ctx_parallel_for(td_kernel_ctx *ctx, int64_t n, double unit_ns,
                          void (*fn)(void *arg, int64_t begin, int64_t end), void *arg);

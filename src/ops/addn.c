@@ -16,14 +16,21 @@ static const td_op_spec ops[] = {
      TD_OP_COMMUTATIVE | TD_OP_AGGREGATE},
 };
 
-static td_status add_n_create(td_kernel_builder *b, void *state) {
+typedef struct state {
+  td_map pair;
+  td_sum_fn more; /* than two at once; or NULL */
+} state;
+
+static td_status add_n_create(td_kernel_builder *b, void *arg) {
+  state *s = arg;
   td_dtype t = td_dtype_base(b->input_types[0]);
-  if (!td_map_init_binary(state, TD_BIN_Add, t, t, 0)) return td_internal("no sum of %s", td_dtype_name(t));
+  if (!td_map_init_binary(&s->pair, TD_BIN_Add, t, t, 0)) return td_internal("no sum of %s", td_dtype_name(t));
+  s->more = td_sum_loop(t);
   return TD_STATUS_OK;
 }
 
 typedef struct work {
-  const td_map *m;
+  const state *s;
   td_kernel_ctx *ctx;
   char *z;
 } work;
@@ -31,13 +38,19 @@ typedef struct work {
 static void run(void *arg, int64_t begin, int64_t end) {
   enum { BLOCK = 4096 }; /* the running sum of a block stays in the cache */
   work *w = arg;
-  int size = w->m->in_size, n = w->ctx->kernel->input_count;
+  int size = w->s->pair.in_size, n = w->ctx->kernel->input_count;
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t k = TD_MIN(end - at, BLOCK), from = at * size;
-    const char *sum = TD_DATA(td_in(w->ctx, 0), char) + from;
-    for (int i = 1; i < n; i++) {
-      td_map_binary(w->m, sum, 1, TD_DATA(td_in(w->ctx, i), char) + from, 1, w->z + from, k);
-      sum = w->z + from;
+    char *z = w->z + from;
+    const void *x[TD_MOST_SUMMED] = {TD_DATA(td_in(w->ctx, 0), char) + from};
+    for (int i = 1; i < n; x[0] = z) {
+      int count = 1;
+      while (count < TD_MOST_SUMMED && i < n) x[count++] = TD_DATA(td_in(w->ctx, i++), char) + from;
+      if (count > 2 && w->s->more) {
+        w->s->more(x, count, z, k);
+        continue;
+      }
+      for (int j = 1; j < count; j++, x[0] = z) td_map_binary(&w->s->pair, x[0], 1, x[j], 1, z, k);
     }
   }
 }
@@ -70,12 +83,12 @@ static td_status add_n_compute(td_kernel_ctx *ctx) {
 static const td_kernel_def kernels[] = {
     {.op = "AddN",
      .types = {{"T", TD_SET_NUMBER}},
-     .state_size = sizeof(td_map),
+     .state_size = sizeof(state),
      .create = add_n_create,
      .compute = add_n_compute},
     {.op = "AccumulateNV2",
      .types = {{"T", TD_SET_NUMBER}},
-     .state_size = sizeof(td_map),
+     .state_size = sizeof(state),
      .create = add_n_create,
      .compute = add_n_compute},
 };

@@ -141,11 +141,23 @@ static void same_on_pool(td_pool *pool, const char *op, const char *attrs, td_te
   release_all(in + 1, n - 1);
 }
 
+/* Numbers from 0 to limit - 1, in no order. */
+static td_tensor *numbers(const char *shape, int32_t limit) {
+  td_tensor *t = td_test_tensor(TD_INT32, shape, "0");
+  uint64_t seed = 5;
+  for (int64_t i = 0; i < t->count; i++) TD_DATA(t, int32_t)[i] = (int32_t)(td_case_random(&seed) % (uint64_t)limit);
+  return t;
+}
+
 static void test_pool(void **state) {
   td_pool *pool = td_pool_create("test", "", 3);
   td_tensor *t = td_test_tensor(TD_INT32, "[16,33,45,31]", "0");
   for (int64_t i = 0; i < t->count; i++) TD_DATA(t, int32_t)[i] = (int32_t)i;
-#define SAME(op, attrs, ...) same_on_pool(pool, op, attrs, (td_tensor *[]){t, __VA_ARGS__}, 2)
+#define SAME(op, attrs, ...)                              \
+  do {                                                    \
+    td_tensor *in[] = {t, __VA_ARGS__};                   \
+    same_on_pool(pool, op, attrs, in, (int)TD_COUNT(in)); \
+  } while (0)
   SAME("Transpose", "T: int32", td_test_tensor(TD_INT32, "[4]", "0 3 1 2"));
   SAME("Transpose", "T: int32", td_test_tensor(TD_INT32, "[4]", "3 2 1 0"));
   SAME("ReverseV2", "T: int32", td_test_tensor(TD_INT32, "[2]", "1 3"));
@@ -153,6 +165,16 @@ static void test_pool(void **state) {
   SAME("Pad", "T: int32", td_test_tensor(TD_INT32, "[4,2]", "0 0 1 1 1 1 0 3"));
   SAME("Gather", "Tparams: int32; Tindices: int32", td_test_tensor(TD_INT32, "[6]", "1 15 0 3 3 9"));
   SAME("GatherNd", "Tparams: int32; Tindices: int32", td_test_tensor(TD_INT32, "[3000,2]", "7"));
+#define GATHER "Tparams: int32; Tindices: int32; Taxis: int32; batch_dims: "
+  SAME("GatherV2", GATHER "0", numbers("[1000]", 45), td_test_tensor(TD_INT32, "[]", "2"));
+  SAME("GatherV2", GATHER "1", numbers("[16,37]", 45), td_test_tensor(TD_INT32, "[]", "2"));
+  SAME("GatherV2", GATHER "2", numbers("[16,33,50]", 45), td_test_tensor(TD_INT32, "[]", "2"));
+  static const char sum[] = "T: int32; Tindices: int32; Tnumsegments: int32";
+  SAME("UnsortedSegmentSum", sum, numbers("[16,33]", 10), td_test_tensor(TD_INT32, "[]", "11"));
+  SAME("UnsortedSegmentSum", sum, numbers("[16,33]", 700), td_test_tensor(TD_INT32, "[]", "700"));
+  SAME("UnsortedSegmentSum", sum, numbers("[16,33]", 2), td_test_tensor(TD_INT32, "[]", "2"));
+  SAME("UnsortedSegmentMax", sum, numbers("[16,33]", 10), td_test_tensor(TD_INT32, "[]", "12"));
+#undef GATHER
 #undef SAME
   td_tensor_release(t);
   td_pool_destroy(pool);

@@ -54,36 +54,39 @@ static inline void copy_row(const gather *g, int64_t to, int64_t from, size_t si
   }
 }
 
+/* The table rarely fits the cache; to its second level more lines can be under way. */
+static inline void fetch_ahead(const char *row, size_t bytes) {
+  __builtin_prefetch(row, 0, 2);
+  if (bytes > 64) __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1, 0, 2);
+}
+
 /* Rows [begin, end) of the batch x outer x n rows of the result. */
 static void gather_rows(void *arg, int64_t begin, int64_t end) {
+  enum { AHEAD = 16 };
   gather *g = arg;
   size_t size = td_dtype_size((td_dtype)g->params->dtype), bytes = (size_t)g->row * size;
   bool pod = td_dtype_is_pod((td_dtype)g->params->dtype);
-  enum { AHEAD = 16 };
-  int64_t block = begin / g->n, i = begin % g->n;
-  for (int64_t k = begin; k < end; k++) {
-    int64_t first = block / g->outer * g->n, index = index_at(g->indices, first + i);
-    if (index < 0 || index >= g->dim) {
-      int64_t none = -1;
-      atomic_compare_exchange_strong(&g->bad, &none, first + i);
-      return;
-    }
-    if (pod) {
-      if (i + AHEAD < g->n) { /* the table rarely fits the cache; to its second level more lines can be under way */
-        uint64_t next = (uint64_t)index_at(g->indices, first + i + AHEAD);
-        if (next < (uint64_t)g->dim) {
-          const char *row = (const char *)g->params->data + ((size_t)block * (size_t)g->dim + next) * bytes;
-          __builtin_prefetch(row, 0, 2);
-          __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1, 0, 2);
-        }
+  for (int64_t k = begin, block_end; k < end; k = block_end) {
+    int64_t block = k / g->n, first = block / g->outer * g->n; /* divisions take as long as a row */
+    int64_t to_index = first - block * g->n, from = block * g->dim, ahead_end = (block + 1) * g->n - AHEAD;
+    const char *table = (const char *)g->params->data + (size_t)from * bytes;
+    block_end = TD_MIN(end, (block + 1) * g->n);
+    for (; k < block_end; k++) {
+      int64_t index = index_at(g->indices, to_index + k);
+      if (index < 0 || index >= g->dim) {
+        int64_t none = -1;
+        atomic_compare_exchange_strong(&g->bad, &none, to_index + k);
+        return;
       }
-      copy_row(g, k * g->row, (block * g->dim + index) * g->row, size, bytes);
-    } else {
-      td_tensor_copy_elements(g->out, k * g->row, g->params, (block * g->dim + index) * g->row, g->row);
-    }
-    if (++i == g->n) {
-      i = 0;
-      block++;
+      if (!pod) {
+        td_tensor_copy_elements(g->out, k * g->row, g->params, (from + index) * g->row, g->row);
+        continue;
+      }
+      if (k < ahead_end) {
+        uint64_t next = (uint64_t)index_at(g->indices, to_index + k + AHEAD);
+        if (next < (uint64_t)g->dim) fetch_ahead(table + next * bytes, bytes);
+      }
+      copy_row(g, k * g->row, (from + index) * g->row, size, bytes);
     }
   }
 }

@@ -209,6 +209,35 @@ static void test_accumulate(void **state) {
   for (int i = 0; i < 3; i++) td_tensor_release(in[i]);
 }
 
+/* From left to right, and past the end of a block. */
+static void check_add_n(td_dtype dtype, int n) {
+  enum { MOST = 9 };
+  int64_t count = 4096 + 77;
+  td_tensor *in[MOST];
+  for (int i = 0; i < n; i++) in[i] = random_floats(dtype, 1, &count, (uint64_t)i + 1);
+  char attrs[64];
+  snprintf(attrs, sizeof attrs, "T: %s; N: %d", td_dtype_name(dtype), n);
+  td_op_run run = {.op = "AddN", .attrs = attrs, .in = in, .in_count = n};
+  td_assert_runs(&run);
+  for (int64_t at = 0; at < count; at++) {
+    double sum = td_tensor_real_at(in[0], at);
+    for (int i = 1; i < n; i++) {
+      sum += td_tensor_real_at(in[i], at);
+      if (dtype == TD_FLOAT) sum = (float)sum;
+    }
+    assert_true(td_tensor_real_at(run.out[0], at) == sum);
+  }
+  td_tensor_release(run.out[0]);
+  for (int i = 0; i < n; i++) td_tensor_release(in[i]);
+}
+
+static void test_add_n(void **state) {
+  for (int n = 2; n <= 9; n++) {
+    check_add_n(TD_FLOAT, n);
+    check_add_n(TD_DOUBLE, n);
+  }
+}
+
 /* Every 8-bit float survives the way to float and back. */
 static void test_float8(void **state) {
   static const td_dtype types[] = {TD_FLOAT8_E5M2, TD_FLOAT8_E4M3FN};
@@ -415,19 +444,14 @@ static void test_int32_divisions(void **state) {
 }
 
 int main(void) {
-  static const struct CMUnitTest others[] = {cmocka_unit_test(test_hostile),
-                                             cmocka_unit_test(test_large_reductions),
-                                             cmocka_unit_test(test_extremes),
-                                             cmocka_unit_test(test_large_broadcasts),
-                                             cmocka_unit_test(test_composition),
-                                             cmocka_unit_test(test_accumulate),
-                                             cmocka_unit_test(test_float8),
-                                             cmocka_unit_test(test_long_searches),
-                                             cmocka_unit_test(test_places_in_a_long_vector),
-                                             cmocka_unit_test(test_erf),
-                                             cmocka_unit_test(test_pow),
-                                             cmocka_unit_test(test_tanh),
-                                             cmocka_unit_test(test_int32_divisions),
-                                             cmocka_unit_test(test_rsqrt)};
+  static const struct CMUnitTest others[] = {
+      cmocka_unit_test(test_hostile),       cmocka_unit_test(test_large_reductions),
+      cmocka_unit_test(test_extremes),      cmocka_unit_test(test_large_broadcasts),
+      cmocka_unit_test(test_composition),   cmocka_unit_test(test_accumulate),
+      cmocka_unit_test(test_add_n),         cmocka_unit_test(test_float8),
+      cmocka_unit_test(test_long_searches), cmocka_unit_test(test_places_in_a_long_vector),
+      cmocka_unit_test(test_erf),           cmocka_unit_test(test_pow),
+      cmocka_unit_test(test_tanh),          cmocka_unit_test(test_int32_divisions),
+      cmocka_unit_test(test_rsqrt)};
   return td_case_table_run(cases, TD_COUNT(cases), others, TD_COUNT(others));
 }

@@ -330,7 +330,7 @@ typedef struct unsorted_work {
   const char *data;
   char *z;
   const td_tensor *ids;
-  int64_t inner;
+  int64_t inner, segments, parts;
   size_t size;
   _Alignas(16) char start[16];
   bool *is_started; /* by segment: it holds a row. NULL: a segment starts with `start`, not with its first row */
@@ -338,9 +338,8 @@ typedef struct unsorted_work {
 
 static bool is_sum_or_product(const segment_state *s) { return s->op == TD_BIN_Add || s->op == TD_BIN_Mul; }
 
-/* Each piece owns a range of segments and looks through all ids: the order of additions is that of the rows. */
-static void run_unsorted(void *arg, int64_t begin, int64_t end) {
-  const unsorted_work *w = arg;
+/* Segments [begin, end). It looks through all ids: the order of additions is that of the rows. */
+static void run_range(const unsorted_work *w, int64_t begin, int64_t end) {
   size_t row = (size_t)w->inner * w->size;
   if (!w->is_started) fill_row(w->z + (size_t)begin * row, w->start, w->size, (end - begin) * w->inner);
   for (int64_t i = 0; i < w->ids->count; i++) {
@@ -359,6 +358,12 @@ static void run_unsorted(void *arg, int64_t begin, int64_t end) {
     if (!w->is_started[id]) fill_row(w->z + (size_t)id * row, w->start, w->size, w->inner);
 }
 
+/* Parts [begin, end) of the segments. */
+static void run_parts(void *arg, int64_t begin, int64_t end) {
+  const unsorted_work *w = arg;
+  run_range(w, w->segments * begin / w->parts, w->segments * end / w->parts);
+}
+
 static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
   /* A sum or product of one row is the row. With fewer rows than segments most stay empty: all are filled at once. */
   bool takes_first = is_sum_or_product(w->s) && w->ids->count >= segments;
@@ -369,10 +374,10 @@ static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t 
   }
   double bytes = (double)w->inner * (double)w->size, rows = (double)w->ids->count / (double)segments;
   double unit_ns = takes_first ? 2 + TD_MAX(rows, 1.0) * (2 + bytes / 20) : (rows + 1) * (10 + bytes / 13);
-  if (w->inner >= 16)
-    td_ctx_parallel_for(ctx, segments, unit_ns, run_unsorted, w);
-  else
-    run_unsorted(w, 0, segments);
+  /* a part a thread, no more: each looks through all ids */
+  w->segments = segments;
+  w->parts = w->inner >= 16 ? TD_MIN((int64_t)td_ctx_threads(ctx), segments) : 1;
+  td_ctx_parallel_for(ctx, w->parts, unit_ns * (double)segments / (double)w->parts, run_parts, w);
   td_free(w->is_started);
   return TD_STATUS_OK;
 }

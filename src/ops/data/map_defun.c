@@ -180,7 +180,7 @@ static void compute(td_kernel_ctx *ctx) {
   r->rows = rows;
   r->results = td_new_array(td_element *, (size_t)rows);
   pthread_mutex_init(&r->lock, NULL);
-  int lanes = (int)TD_MIN(rows, TD_MIN(td_pool_threads(ctx->step->pool), MAX_LANES));
+  int lanes = (int)TD_MIN(rows, TD_MIN(td_ctx_threads(ctx), MAX_LANES));
   r->lanes = lanes; /* all are counted before the first may end */
   for (int i = 0; i < lanes; i++) {
     lane *l = td_calloc(1, sizeof *l + (size_t)ctx->kernel->input_count * sizeof l->args[0]);

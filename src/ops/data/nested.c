@@ -297,7 +297,7 @@ static td_status compute_flat_map(td_kernel_ctx *ctx) { return make(ctx, &flat_m
 static td_status cycle_and_block(td_kernel_ctx *ctx, int64_t *cycle, int64_t *block, int *rest) {
   int at = ((td_dataset_kernel *)ctx->state)->functions[0].end;
   TD_TRY(td_in_int(ctx, at, "cycle_length", cycle));
-  if (*cycle == AUTOTUNE) *cycle = td_pool_threads(ctx->step->pool);
+  if (*cycle == AUTOTUNE) *cycle = td_ctx_threads(ctx);
   if (*cycle <= 0) return td_invalid_argument("cycle_length must be greater than zero.");
   TD_TRY(td_in_int(ctx, at + 1, "block_length", block));
   if (*block <= 0) return td_invalid_argument("block_length must be greater than zero.");

@@ -160,3 +160,22 @@ td_binary_fn TD_ISA_NAME(td_binary_loop)(int op, td_dtype t) {
       return NULL;
   }
 }
+
+#define SUM(t, c)                                                             \
+  static void sum_##t(const void *const *x, int count, void *zv, int64_t n) { \
+    const c *x0 = x[0], *x1 = x[1], *x2 = x[2], *x3 = x[count - 1];           \
+    c *z = zv;                                                                \
+    if (count == 3) {                                                         \
+      TD_VECTOR_LOOP                                                          \
+      for (int64_t i = 0; i < n; i++) z[i] = x0[i] + x1[i] + x2[i];           \
+    } else {                                                                  \
+      TD_VECTOR_LOOP                                                          \
+      for (int64_t i = 0; i < n; i++) z[i] = x0[i] + x1[i] + x2[i] + x3[i];   \
+    }                                                                         \
+  }
+SUM(FLOAT, float)
+SUM(DOUBLE, double)
+
+td_sum_fn TD_ISA_NAME(td_sum_loop)(td_dtype t) {
+  return t == TD_FLOAT ? sum_FLOAT : t == TD_DOUBLE ? sum_DOUBLE : NULL;
+}

@@ -95,6 +95,15 @@ td_binary_fn td_binary_loop(td_binary op, td_dtype t) {
   return fn ? fn : td_binary_loop_plain(op, t);
 }
 
+td_sum_fn td_sum_loop(td_dtype t) {
+#ifdef TD_HAVE_ISA_X86
+  int isa = td_isa_best();
+  if (isa == 2) return td_sum_loop_avx512(t);
+  if (isa == 1) return td_sum_loop_avx2(t);
+#endif
+  return td_sum_loop_base(t);
+}
+
 const td_half_loops *td_half_loops_get(void) {
 #ifdef TD_HAVE_ISA_X86
   if (td_isa_best() == 2) return &td_half_loops_avx512;

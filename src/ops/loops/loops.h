@@ -56,6 +56,12 @@ typedef enum td_binary {
 td_unary_fn td_unary_loop(td_unary op, td_dtype t);
 td_binary_fn td_binary_loop(td_binary op, td_dtype t);
 
+/* z[i] = x[0][i] + x[1][i] + …, from left to right, of 3 or 4 arrays: each is read once, and z written once. NULL where
+ * there is no such loop. */
+enum { TD_MOST_SUMMED = 4 };
+typedef void (*td_sum_fn)(const void *const *x, int count, void *z, int64_t n);
+td_sum_fn td_sum_loop(td_dtype t);
+
 /* Block conversions, n elements. */
 typedef void (*td_convert_fn)(const void *x, void *z, int64_t n);
 typedef struct td_half_loops {
@@ -94,6 +100,7 @@ int td_map_binary(const td_map *m, const void *x, int sx, const void *y, int sy,
 #define TD_ISA_DECLARE(isa)                              \
   td_unary_fn td_unary_loop_##isa(int op, td_dtype t);   \
   td_binary_fn td_binary_loop_##isa(int op, td_dtype t); \
+  td_sum_fn td_sum_loop_##isa(td_dtype t);               \
   extern const td_half_loops td_half_loops_##isa;
 TD_ISA_DECLARE(base)
 TD_ISA_DECLARE(avx2)
