@@ -111,7 +111,9 @@ def their_load(options, clients, spread):
     """TensorFlow's figures; none where its server gives up, as it may under hundreds of clients."""
     try:
         return load(servers.TENSORFLOW, options, clients, spread)
-    except subprocess.CalledProcessError:  # tensorctl said why
+    except subprocess.CalledProcessError as e:
+        if e.returncode != 1:  # 1: the server failed, and tensorctl said how; all else is tensorctl's own fault
+            raise
         print("TensorFlow under %d clients: no figures" % clients, file=sys.stderr)
         return {}
 

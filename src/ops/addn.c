@@ -38,19 +38,18 @@ typedef struct work {
 static void run(void *arg, int64_t begin, int64_t end) {
   enum { BLOCK = 4096 }; /* the running sum of a block stays in the cache */
   work *w = arg;
-  int size = w->s->pair.in_size, n = w->ctx->kernel->input_count;
+  int size = w->s->pair.in_size, n = w->ctx->kernel->input_count, most = w->s->more ? TD_MOST_SUMMED : 2;
   for (int64_t at = begin; at < end; at += BLOCK) {
     int64_t k = TD_MIN(end - at, BLOCK), from = at * size;
     char *z = w->z + from;
     const void *x[TD_MOST_SUMMED] = {TD_DATA(td_in(w->ctx, 0), char) + from};
     for (int i = 1; i < n; x[0] = z) {
       int count = 1;
-      while (count < TD_MOST_SUMMED && i < n) x[count++] = TD_DATA(td_in(w->ctx, i++), char) + from;
-      if (count > 2 && w->s->more) {
+      while (count < most && i < n) x[count++] = TD_DATA(td_in(w->ctx, i++), char) + from;
+      if (count == 2)
+        td_map_binary(&w->s->pair, x[0], 1, x[1], 1, z, k);
+      else
         w->s->more(x, count, z, k);
-        continue;
-      }
-      for (int j = 1; j < count; j++, x[0] = z) td_map_binary(&w->s->pair, x[0], 1, x[j], 1, z, k);
     }
   }
 }

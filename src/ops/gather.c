@@ -57,7 +57,7 @@ static inline void copy_row(const gather *g, int64_t to, int64_t from, size_t si
 /* The table rarely fits the cache; to its second level more lines can be under way. */
 static inline void fetch_ahead(const char *row, size_t bytes) {
   __builtin_prefetch(row, 0, 2);
-  if (bytes > 64) __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1, 0, 2);
+  __builtin_prefetch(row + TD_MIN(bytes, (size_t)128) - 1, 0, 2); /* rows need not begin with a line */
 }
 
 /* Rows [begin, end) of the batch x outer x n rows of the result. */
@@ -66,12 +66,11 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
   gather *g = arg;
   size_t size = td_dtype_size((td_dtype)g->params->dtype), bytes = (size_t)g->row * size;
   bool pod = td_dtype_is_pod((td_dtype)g->params->dtype);
-  for (int64_t k = begin, block_end; k < end; k = block_end) {
-    int64_t block = k / g->n, first = block / g->outer * g->n; /* divisions take as long as a row */
-    int64_t to_index = first - block * g->n, from = block * g->dim, ahead_end = (block + 1) * g->n - AHEAD;
+  for (int64_t k = begin, block = begin / g->n; k < end; block++) { /* a division may take as long as a row */
+    int64_t block_end = (block + 1) * g->n, stop = TD_MIN(end, block_end), from = block * g->dim;
+    int64_t to_index = block / g->outer * g->n - block * g->n; /* from a row of the result to its index */
     const char *table = (const char *)g->params->data + (size_t)from * bytes;
-    block_end = TD_MIN(end, (block + 1) * g->n);
-    for (; k < block_end; k++) {
+    for (; k < stop; k++) {
       int64_t index = index_at(g->indices, to_index + k);
       if (index < 0 || index >= g->dim) {
         int64_t none = -1;
@@ -82,7 +81,7 @@ static void gather_rows(void *arg, int64_t begin, int64_t end) {
         td_tensor_copy_elements(g->out, k * g->row, g->params, (from + index) * g->row, g->row);
         continue;
       }
-      if (k < ahead_end) {
+      if (k + AHEAD < block_end) {
         uint64_t next = (uint64_t)index_at(g->indices, to_index + k + AHEAD);
         if (next < (uint64_t)g->dim) fetch_ahead(table + next * bytes, bytes);
       }

@@ -330,7 +330,7 @@ typedef struct unsorted_work {
   const char *data;
   char *z;
   const td_tensor *ids;
-  int64_t inner, segments, parts;
+  int64_t inner, segments, parts; /* parts: of the segments, of about equal size */
   size_t size;
   _Alignas(16) char start[16];
   bool *is_started; /* by segment: it holds a row. NULL: a segment starts with `start`, not with its first row */
@@ -338,8 +338,10 @@ typedef struct unsorted_work {
 
 static bool is_sum_or_product(const segment_state *s) { return s->op == TD_BIN_Add || s->op == TD_BIN_Mul; }
 
-/* Segments [begin, end). It looks through all ids: the order of additions is that of the rows. */
-static void run_range(const unsorted_work *w, int64_t begin, int64_t end) {
+/* Parts [from, to) of the segments. It looks through all ids: the order of additions is that of the rows. */
+static void run_parts(void *arg, int64_t from, int64_t to) {
+  const unsorted_work *w = arg;
+  int64_t begin = w->segments * from / w->parts, end = w->segments * to / w->parts;
   size_t row = (size_t)w->inner * w->size;
   if (!w->is_started) fill_row(w->z + (size_t)begin * row, w->start, w->size, (end - begin) * w->inner);
   for (int64_t i = 0; i < w->ids->count; i++) {
@@ -356,12 +358,6 @@ static void run_range(const unsorted_work *w, int64_t begin, int64_t end) {
   }
   for (int64_t id = begin; w->is_started && id < end; id++)
     if (!w->is_started[id]) fill_row(w->z + (size_t)id * row, w->start, w->size, w->inner);
-}
-
-/* Parts [begin, end) of the segments. */
-static void run_parts(void *arg, int64_t begin, int64_t end) {
-  const unsorted_work *w = arg;
-  run_range(w, w->segments * begin / w->parts, w->segments * end / w->parts);
 }
 
 static td_status run_all_unsorted(td_kernel_ctx *ctx, unsorted_work *w, int64_t segments) {
